@@ -1,0 +1,88 @@
+//! Copies, many at once.
+
+use std::ffi::c_void;
+
+use crossdock_plugin_api::{Device, Error, Result, abi};
+
+use crate::memory::call;
+use crate::{Buffer, BufferMut, Ready, Stream};
+
+/// Copies between any devices, collected and then enqueued together. The borrows last until [`Copies::submit`], so
+/// what is read and written stays as it is meanwhile.
+#[derive(Default)]
+pub struct Copies<'a> {
+    copies: Vec<abi::Copy>,
+    sources: Vec<&'a Buffer>,
+    to_host: bool,
+}
+
+impl<'a> Copies<'a> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.copies.is_empty()
+    }
+
+    /// Adds one from buffer to buffer. Each target range must be written once: overlapping ones have no order.
+    pub fn push(
+        &mut self,
+        to: &mut BufferMut,
+        to_offset: usize,
+        from: &'a Buffer,
+        from_offset: usize,
+        bytes: usize,
+    ) -> Result<()> {
+        from.check(from_offset, bytes)?;
+        if to_offset.checked_add(bytes).is_none_or(|end| end > to.len()) {
+            return Err(Error::internal(format!(
+                "a copy to bytes {to_offset}..+{bytes} lies outside a buffer of {} bytes",
+                to.len()
+            )));
+        }
+        self.add(to.address() + to_offset as u64, to.device(), from, from_offset, bytes);
+        Ok(())
+    }
+
+    /// Adds one to the host; [`Copies::submit`] then waits until it has arrived.
+    pub fn push_to_host(&mut self, to: &'a mut [u8], from: &'a Buffer, from_offset: usize) -> Result<()> {
+        from.check(from_offset, to.len())?;
+        self.to_host |= !to.is_empty();
+        self.add(to.as_mut_ptr() as u64, Device::CPU, from, from_offset, to.len());
+        Ok(())
+    }
+
+    fn add(&mut self, to: u64, to_device: Device, from: &'a Buffer, from_offset: usize, bytes: usize) {
+        if bytes > 0 {
+            self.copies.push(abi::Copy {
+                to: to as *mut c_void,
+                from: (from.address() + from_offset as u64) as *const c_void,
+                bytes,
+                to_device,
+                from_device: from.device(),
+            });
+            self.sources.push(from);
+        }
+    }
+
+    /// Enqueues all of them on `stream`, after their sources are ready. Blocks only if some go to the host.
+    pub fn submit(self, stream: &Stream) -> Result<()> {
+        if self.copies.is_empty() {
+            return Ok(());
+        }
+        for source in &self.sources {
+            stream.wait(source.ready())?;
+        }
+        call!(stream.memory(), copy, stream.raw(), self.copies.as_ptr(), self.copies.len())?;
+        if self.to_host {
+            return stream.synchronize();
+        }
+        if let Ready::After(event) = stream.record()? {
+            self.sources.iter().for_each(|source| source.owner().note_use(&event));
+        }
+        Ok(())
+    }
+}

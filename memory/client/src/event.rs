@@ -1,0 +1,113 @@
+//! Moments on a stream.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Result, abi};
+
+use crate::Memory;
+use crate::memory::call;
+
+/// A moment on a stream of ours: what was enqueued before it has run once it has passed.
+#[derive(Clone)]
+pub struct Event(Arc<Inner>);
+
+struct Inner {
+    memory: Memory,
+    raw: *mut abi::Event,
+}
+
+// SAFETY: the interface takes event handles on any thread, and destroys one once, in `Drop`.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Event {
+    pub(crate) fn new(memory: Memory, raw: *mut abi::Event) -> Self {
+        Self(Arc::new(Inner { memory, raw }))
+    }
+
+    pub(crate) fn raw(&self) -> *mut abi::Event {
+        self.0.raw
+    }
+
+    /// Whether it has passed.
+    pub fn is_done(&self) -> Result<bool> {
+        let mut done = 0;
+        call!(self.0.memory, event_query, self.0.raw, &mut done)?;
+        Ok(done != 0)
+    }
+
+    /// Blocks this thread until it has passed: only for values that must come to the host.
+    pub fn synchronize(&self) -> Result<()> {
+        call!(self.0.memory, event_synchronize, self.0.raw)
+    }
+
+    /// What an `ArrowDeviceArray.sync_event` must point at, valid as long as the event.
+    pub fn sync_event(&self) -> *mut c_void {
+        let table = self.0.memory.table();
+        // SAFETY: the table's own function on an event that it made.
+        table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(table, self.0.raw) })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let table = self.memory.table();
+        if let Some(destroy) = table.event_destroy {
+            // SAFETY: made by this table, destroyed once.
+            unsafe { destroy(table, self.raw) };
+        }
+    }
+}
+
+/// When a buffer's bytes may be read.
+#[derive(Clone, Default)]
+pub enum Ready {
+    /// They are there.
+    #[default]
+    Now,
+    /// After this event of ours.
+    After(Event),
+    /// After a stranger's `sync_event`, which lives as long as the array that it came with.
+    AfterForeign(ForeignEvent),
+}
+
+/// A stranger's `sync_event`: a pointer to the event's handle.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignEvent(*mut c_void);
+
+// SAFETY: only ever handed back to the interface, which may be called on any thread.
+unsafe impl Send for ForeignEvent {}
+// SAFETY: as above.
+unsafe impl Sync for ForeignEvent {}
+
+impl Ready {
+    /// From an `ArrowDeviceArray.sync_event`.
+    ///
+    /// # Safety
+    /// Null, or a pointer to an event of the array's device, valid as long as the owner of the buffers that carry it.
+    pub unsafe fn from_sync_event(event: *mut c_void) -> Self {
+        if event.is_null() { Ready::Now } else { Ready::AfterForeign(ForeignEvent(event)) }
+    }
+
+    /// What to put into a `sync_event`; valid as long as `self` and the buffer that it came from.
+    pub fn sync_event(&self) -> *mut c_void {
+        match self {
+            Ready::Now => std::ptr::null_mut(),
+            Ready::After(event) => event.sync_event(),
+            Ready::AfterForeign(event) => event.0,
+        }
+    }
+
+    /// Whether nothing need be waited for.
+    pub fn is_now(&self) -> bool {
+        matches!(self, Ready::Now)
+    }
+}
+
+impl ForeignEvent {
+    pub(crate) fn raw(self) -> *mut c_void {
+        self.0
+    }
+}

@@ -1,0 +1,136 @@
+//! Kernels.
+
+use std::ffi::CStr;
+
+use crossdock_plugin_api::{Error, Result, abi};
+
+use crate::memory::call;
+use crate::{Buffer, BufferMut, Ready, Stream};
+
+/// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
+pub struct Kernel(abi::Kernel);
+
+/// What runs on host devices, with addresses that it may dereference; see [`bytes_of_host_arg`].
+pub type HostTwin = unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code;
+
+impl Kernel {
+    /// A kernel that host devices run.
+    pub const fn host(name: &'static CStr, twin: HostTwin) -> Self {
+        Self(abi::Kernel {
+            struct_size: size_of::<abi::Kernel>(),
+            name: name.as_ptr(),
+            host_twin: Some(twin),
+            image: std::ptr::null(),
+            image_bytes: 0,
+        })
+    }
+
+    /// The same with a CUDA image.
+    pub const fn with_image(mut self, image: &'static [u8]) -> Self {
+        self.0.image = image.as_ptr().cast();
+        self.0.image_bytes = image.len();
+        self
+    }
+}
+
+/// One argument of a launch.
+#[allow(missing_docs)]
+pub enum Arg<'a> {
+    /// A number, or a float's bits.
+    Value(u64),
+    /// `bytes` bytes from `offset` on, read.
+    Read { buffer: &'a Buffer, offset: usize, bytes: usize },
+    /// `bytes` bytes from `offset` on, written.
+    Write { buffer: &'a mut BufferMut, offset: usize, bytes: usize },
+}
+
+impl Stream {
+    /// Runs `kernel` with `args`, after what it reads is ready. Ranges are checked here; that the kernel stays within
+    /// the ranges that it is given is its own duty.
+    ///
+    /// # Safety
+    /// The arguments are those that the kernel declares, in order, number and meaning.
+    pub unsafe fn launch(
+        &self,
+        kernel: &'static Kernel,
+        grid: abi::Grid,
+        args: &mut [Arg<'_>],
+    ) -> Result<()> {
+        let mut raw = Vec::with_capacity(args.len());
+        for arg in args.iter() {
+            raw.push(match arg {
+                Arg::Value(value) => abi::Arg { value: *value, bytes: 0, kind: abi::ARG_VALUE, reserved: 0 },
+                Arg::Read { buffer, offset, bytes } => {
+                    buffer.check(*offset, *bytes)?;
+                    self.check_device(buffer.device())?;
+                    self.wait(buffer.ready())?;
+                    range(abi::ARG_READ, buffer.address(), *offset, *bytes)
+                }
+                Arg::Write { buffer, offset, bytes } => {
+                    self.check_device(buffer.device())?;
+                    if offset.checked_add(*bytes).is_none_or(|end| end > buffer.len()) {
+                        return Err(Error::internal(format!(
+                            "a kernel's output, bytes {offset}..+{bytes}, lies outside a buffer of {} bytes",
+                            buffer.len()
+                        )));
+                    }
+                    range(abi::ARG_WRITE, buffer.address(), *offset, *bytes)
+                }
+            });
+        }
+        call!(self.memory(), launch, self.raw(), &kernel.0, grid, raw.as_ptr(), raw.len())?;
+        if let Ready::After(event) = self.record()? {
+            for arg in args.iter() {
+                match arg {
+                    Arg::Value(_) => {}
+                    Arg::Read { buffer, .. } => buffer.owner().note_use(&event),
+                    Arg::Write { buffer, .. } => buffer.owner().note_use(&event),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_device(&self, device: crossdock_plugin_api::Device) -> Result<()> {
+        if device == self.device() {
+            return Ok(());
+        }
+        Err(Error::invalid_argument(format!(
+            "a kernel on {} was given a buffer on {device}: move it first",
+            self.device()
+        )))
+    }
+}
+
+fn range(kind: u32, address: u64, offset: usize, bytes: usize) -> abi::Arg {
+    abi::Arg {
+        value: if bytes == 0 { 0 } else { address + offset as u64 },
+        bytes: bytes as u64,
+        kind,
+        reserved: 0,
+    }
+}
+
+/// In a host twin: the bytes of an argument that it reads.
+///
+/// # Safety
+/// `arg` was handed to the twin by a host's launch, and the slice is not used after the twin returns.
+pub unsafe fn bytes_of_host_arg<'a>(arg: &abi::Arg) -> &'a [u8] {
+    if arg.bytes == 0 {
+        return &[];
+    }
+    // SAFETY: a launch gives READ arguments as host addresses of that many bytes.
+    unsafe { std::slice::from_raw_parts(arg.value as *const u8, arg.bytes as usize) }
+}
+
+/// In a host twin: the bytes of an argument that it writes.
+///
+/// # Safety
+/// As [`bytes_of_host_arg`]; and the arguments of the launch do not overlap.
+pub unsafe fn bytes_of_host_arg_mut<'a>(arg: &abi::Arg) -> &'a mut [u8] {
+    if arg.bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: a launch gives WRITE arguments as host addresses of that many bytes, borrowed mutably for the launch.
+    unsafe { std::slice::from_raw_parts_mut(arg.value as *mut u8, arg.bytes as usize) }
+}

@@ -1,0 +1,182 @@
+//! The handle: every other type of this crate holds one.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Device, Error, Host, Result, abi};
+
+use crate::owner::Owner;
+use crate::{ALIGNMENT, BufferMut, Stream};
+
+/// A host's memory, as one plugin instance sees it. Cheap to clone; holds a reference to the host, so that whatever
+/// it allocated may outlive the plugin's handle.
+#[derive(Clone)]
+pub struct Memory(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    table: NonNull<abi::Memory>,
+    _host: Host,
+}
+
+// SAFETY: every function of the table is callable from any thread, and the table lives as long as `_host`.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// What one device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// Type and number.
+    pub device: Device,
+    /// "cpu", "cuda:0".
+    pub name: String,
+    /// What a person would call it.
+    pub description: String,
+    /// Bytes; 0 if unknown.
+    pub memory_bytes: u64,
+    /// Whether the host may dereference its addresses.
+    pub host_accessible: bool,
+}
+
+/// Calls a function of the table, or says that this host lacks it.
+macro_rules! call {
+    ($memory:expr, $f:ident, $($arg:expr),*) => {{
+        let table = $memory.table();
+        match table.$f {
+            // SAFETY: the table's own function on itself; the handles in the arguments were made by this table, and
+            // the pointers are to locals or to ranges that the safe caller borrows for the call.
+            Some(f) => $crate::memory::check(|err| unsafe { f(table, $($arg,)* err) }),
+            None => Err(crossdock_plugin_api::Error::unsupported(concat!(
+                "this host's memory interface has no function '", stringify!($f), "'"))),
+        }
+    }};
+}
+pub(crate) use call;
+
+#[inline]
+pub(crate) fn check(f: impl FnOnce(*mut abi::Error) -> abi::Code) -> Result<()> {
+    Error::check(f)
+}
+
+impl Memory {
+    /// The memory that `host` offers.
+    pub fn from_host(host: &Host) -> Result<Self> {
+        // SAFETY: `abi::Memory` is what the header defines for this id.
+        let table = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.ok_or_else(|| {
+            Error::version(
+                "the host offers no 'crossdock.host.memory/1' of the size that this plugin was built with",
+            )
+        })?;
+        Ok(Self(Arc::new(Inner { table, _host: host.clone() })))
+    }
+
+    #[inline]
+    pub(crate) fn table(&self) -> &abi::Memory {
+        // SAFETY: lives as long as the host object, which `Inner` holds a reference to.
+        unsafe { self.0.table.as_ref() }
+    }
+
+    /// All devices that work can be sent to.
+    pub fn devices(&self) -> Result<Vec<DeviceInfo>> {
+        let mut n = 0;
+        call!(self, devices, std::ptr::null_mut(), 0, &mut n)?;
+        let mut infos: Vec<abi::DeviceInfo> = (0..n.min(1024)).map(|_| abi::DeviceInfo::new()).collect();
+        let mut written = 0;
+        call!(self, devices, infos.as_mut_ptr(), infos.len(), &mut written)?;
+        infos.truncate(written);
+        infos
+            .iter()
+            .map(|info| {
+                // SAFETY: the strings are the host's and live as long as it.
+                let (name, description) = unsafe { (info.name.get()?, info.description.get()?) };
+                Ok(DeviceInfo {
+                    device: info.device,
+                    name: name.to_string(),
+                    description: description.to_string(),
+                    memory_bytes: info.memory_bytes,
+                    host_accessible: info.host_accessible != 0,
+                })
+            })
+            .collect()
+    }
+
+    /// The device's default stream.
+    pub fn default_stream(&self, device: Device) -> Result<Stream> {
+        let mut raw = std::ptr::null_mut();
+        call!(self, stream_default, device, &mut raw)?;
+        Ok(Stream::new(self.clone(), device, raw, false))
+    }
+
+    /// A new stream of the device.
+    pub fn create_stream(&self, device: Device) -> Result<Stream> {
+        let mut raw = std::ptr::null_mut();
+        call!(self, stream_create, device, &mut raw)?;
+        Ok(Stream::new(self.clone(), device, raw, true))
+    }
+
+    /// `bytes` bytes on the stream's device, uninitialised, usable in the stream's order, aligned to [`ALIGNMENT`].
+    pub fn alloc(&self, stream: &Stream, bytes: usize) -> Result<BufferMut> {
+        let mut out = abi::Allocation::default();
+        call!(self, alloc, stream.device(), bytes, ALIGNMENT, stream.raw(), &mut out)?;
+        Ok(BufferMut::new(
+            Owner::block(self.clone(), out.block),
+            self.clone(),
+            out.address as u64,
+            bytes,
+            stream.device(),
+        ))
+    }
+
+    /// `bytes` bytes of host memory that devices copy from and to at full speed.
+    pub fn alloc_pinned(&self, bytes: usize) -> Result<BufferMut> {
+        let mut out = abi::Allocation::default();
+        call!(self, alloc_pinned, bytes, &mut out)?;
+        Ok(BufferMut::new(
+            Owner::block(self.clone(), out.block),
+            self.clone(),
+            out.address as u64,
+            bytes,
+            Device::CPU,
+        ))
+    }
+
+    /// A buffer on the stream's device whose bytes `fill` writes: in place where the host may, else through pinned
+    /// memory and a copy on the stream. Work that follows on other streams waits for [`BufferMut::freeze`]'s event.
+    pub fn alloc_with(
+        &self,
+        stream: &Stream,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<BufferMut> {
+        let mut buffer = self.alloc(stream, bytes)?;
+        if let Some(slice) = buffer.host_slice_mut() {
+            fill(slice)?;
+            return Ok(buffer);
+        }
+        let mut staging = self.alloc_pinned(bytes)?;
+        let slice = staging
+            .host_slice_mut()
+            .ok_or_else(|| Error::internal("the host cannot reach the pinned memory that it allocated"))?;
+        fill(slice)?;
+        stream.copy(&mut buffer, 0, &staging.freeze_now(), 0, bytes)?;
+        Ok(buffer)
+    }
+
+    /// The device, and where known the whole allocation, that an address belongs to: `(device, base, bytes)`.
+    pub fn pointer(&self, address: u64) -> Result<(Device, Option<(u64, u64)>)> {
+        let mut out = abi::Pointer::new();
+        call!(self, pointer, address as *const _, &mut out)?;
+        Ok((out.device, (!out.base.is_null() && out.bytes > 0).then_some((out.base as u64, out.bytes))))
+    }
+
+    /// Where the host may dereference `bytes` bytes at `address`, if anywhere. Zero bytes: nowhere.
+    #[inline]
+    pub(crate) fn host_address(&self, device: Device, address: u64, bytes: usize) -> Option<NonNull<u8>> {
+        if bytes == 0 {
+            return None;
+        }
+        let f = self.table().host_address?;
+        // SAFETY: the table's own function on itself; it looks at the address as a number.
+        NonNull::new(unsafe { f(self.table(), device, address as *const _, bytes) }.cast())
+    }
+}

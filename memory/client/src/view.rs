@@ -1,0 +1,66 @@
+//! Bytes for the host to read.
+
+use std::ops::Deref;
+
+use crossdock_plugin_api::{Error, Result};
+
+use crate::{Buffer, BufferMut, Copies, Stream};
+
+/// A buffer's bytes on the host: the buffer's own memory where the host may look at it, else a copy.
+pub struct HostView<'a>(Inner<'a>);
+
+enum Inner<'a> {
+    InPlace(&'a [u8]),
+    Copied(BufferMut, *const u8),
+}
+
+impl<'a> HostView<'a> {
+    /// The range has been checked against the buffer.
+    pub(crate) fn new(buffer: &'a Buffer, offset: usize, bytes: usize, stream: &Stream) -> Result<Self> {
+        if bytes == 0 {
+            return Ok(Self(Inner::InPlace(&[])));
+        }
+        let memory = stream.memory();
+        let address = buffer.address() + offset as u64;
+        if let Some(start) = memory.host_address(buffer.device(), address, bytes) {
+            if !buffer.ready().is_now() {
+                stream.wait(buffer.ready())?;
+                stream.synchronize()?;
+            }
+            // SAFETY: the host says that it may read these bytes, they are ready, and `buffer`, borrowed for 'a, keeps
+            // them alive and unchanged: a frozen buffer is not written any more.
+            return Ok(Self(Inner::InPlace(unsafe { std::slice::from_raw_parts(start.as_ptr(), bytes) })));
+        }
+        let mut copy = memory.alloc_pinned(bytes)?;
+        let slice = copy
+            .host_slice_mut()
+            .ok_or_else(|| Error::internal("the host cannot reach the pinned memory that it allocated"))?;
+        let start = slice.as_ptr();
+        let mut copies = Copies::new();
+        copies.push_to_host(slice, buffer, offset)?;
+        copies.submit(stream)?;
+        Ok(Self(Inner::Copied(copy, start)))
+    }
+
+    /// Whether the bytes had to be copied.
+    pub fn is_copied(&self) -> bool {
+        matches!(self.0, Inner::Copied(..))
+    }
+}
+
+// SAFETY: the pointer is to the `BufferMut` beside it, which is only read from now on.
+unsafe impl Send for HostView<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for HostView<'_> {}
+
+impl Deref for HostView<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Inner::InPlace(bytes) => bytes,
+            // SAFETY: `start` is where the host may read `copy`, which `self` owns; it was filled in `new`.
+            Inner::Copied(copy, start) => unsafe { std::slice::from_raw_parts(*start, copy.len()) },
+        }
+    }
+}

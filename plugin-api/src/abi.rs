@@ -1,0 +1,581 @@
+//! The structs of `include/crossdock.h`, field by field. The header is the specification and says what each field
+//! means; `layout.rs` and its C counterpart prove that the two agree to the byte.
+#![allow(missing_docs)]
+#![cfg_attr(feature = "stable-abi", allow(non_local_definitions))]
+
+use core::ffi::{c_char, c_int, c_void};
+
+/// Declares `repr(C)` structs that are FFI-safe by abi_stable's proof, and zeroed by default.
+macro_rules! abi {
+    ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
+        $(#[$m])*
+        #[repr(C)]
+        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
+        pub struct $name { $(pub $field: $t),* }
+    )* };
+}
+
+/// Structs that may be all zero: empty and released.
+macro_rules! zeroed {
+    ($($name:ident),*) => { $(impl Default for $name {
+        fn default() -> Self {
+            // SAFETY: every field of this struct is an integer, a raw pointer, an optional function pointer or a
+            // struct of those, for all of which zero bytes are a value.
+            unsafe { core::mem::zeroed() }
+        }
+    })* };
+}
+
+/// Structs whose `struct_size` is set by `new()`.
+macro_rules! sized {
+    ($($name:ident),*) => { $(impl $name {
+        /// All zero but `struct_size`.
+        pub fn new() -> Self { Self { struct_size: size_of::<Self>(), ..Self::default() } }
+    })* };
+}
+
+macro_rules! opaque {
+    ($($(#[$m:meta])* $name:ident),*) => { $(
+        $(#[$m])*
+        #[repr(C)]
+        #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
+        pub struct $name { _private: [u8; 0] }
+    )* };
+}
+
+pub const ABI_MAJOR: u32 = 0;
+pub const ABI_MINOR: u32 = 1;
+pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
+pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
+pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";
+pub const META_SYMBOL: &str = "crossdock_plugin_meta_v1";
+
+pub type Code = i32;
+pub const OK: Code = 0;
+pub const INVALID_ARGUMENT: Code = 1;
+pub const UNSUPPORTED: Code = 2;
+pub const BAD_DATA: Code = 3;
+pub const VERSION: Code = 4;
+pub const OUT_OF_MEMORY: Code = 5;
+pub const DEVICE: Code = 6;
+pub const IO: Code = 7;
+pub const CANCELLED: Code = 8;
+pub const PANICKED: Code = 9;
+pub const INTERNAL: Code = 10;
+
+pub const DEVICE_CPU: i32 = 1;
+pub const DEVICE_CUDA: i32 = 2;
+pub const DEVICE_CUDA_HOST: i32 = 3;
+pub const DEVICE_EXT_DEV: i32 = 12;
+pub const DEVICE_CUDA_MANAGED: i32 = 13;
+
+pub const FLAG_DICTIONARY_ORDERED: i64 = 1;
+pub const FLAG_NULLABLE: i64 = 2;
+pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
+
+pub const VALIDATE_LAYOUT: u32 = 0;
+pub const VALIDATE_FULL: u32 = 1;
+
+pub const FORMAT_BYTES: u32 = 1;
+pub const FORMAT_CAPSULES: u32 = 2;
+
+pub const ZERO_COPY: u32 = 0;
+pub const CONVERTED: u32 = 1;
+pub const COPIED: u32 = 2;
+pub const CANNOT: u32 = 3;
+
+pub const ARG_VALUE: u32 = 0;
+pub const ARG_READ: u32 = 1;
+pub const ARG_WRITE: u32 = 2;
+
+pub const FREE_LENT: u32 = 1;
+
+pub const LOG_ERROR: i32 = 1;
+pub const LOG_WARN: i32 = 2;
+pub const LOG_INFO: i32 = 3;
+pub const LOG_DEBUG: i32 = 4;
+pub const LOG_TRACE: i32 = 5;
+
+pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
+pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
+pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
+pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
+pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
+pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";
+
+opaque! {
+    /// A plugin's own state.
+    Instance,
+    /// A stream of the memory interface.
+    Stream,
+    /// An event of the memory interface.
+    Event,
+    /// A block of the memory interface.
+    Block,
+    /// A decoding program.
+    Program
+}
+
+abi! {
+    struct ArrowSchema {
+        format: *const c_char,
+        name: *const c_char,
+        metadata: *const c_char,
+        flags: i64,
+        n_children: i64,
+        children: *mut *mut ArrowSchema,
+        dictionary: *mut ArrowSchema,
+        release: Option<unsafe extern "C" fn(*mut ArrowSchema)>,
+        private_data: *mut c_void,
+    }
+    struct ArrowArray {
+        length: i64,
+        null_count: i64,
+        offset: i64,
+        n_buffers: i64,
+        n_children: i64,
+        buffers: *mut *const c_void,
+        children: *mut *mut ArrowArray,
+        dictionary: *mut ArrowArray,
+        release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
+        private_data: *mut c_void,
+    }
+    struct ArrowDeviceArray {
+        array: ArrowArray,
+        device_id: i64,
+        device_type: i32,
+        sync_event: *mut c_void,
+        reserved: [i64; 3],
+    }
+    struct ArrowArrayStream {
+        get_schema: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowSchema) -> c_int>,
+        get_next: Option<unsafe extern "C" fn(*mut ArrowArrayStream, *mut ArrowArray) -> c_int>,
+        get_last_error: Option<unsafe extern "C" fn(*mut ArrowArrayStream) -> *const c_char>,
+        release: Option<unsafe extern "C" fn(*mut ArrowArrayStream)>,
+        private_data: *mut c_void,
+    }
+    struct ArrowDeviceArrayStream {
+        device_type: i32,
+        get_schema: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowSchema) -> c_int>,
+        get_next: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream, *mut ArrowDeviceArray) -> c_int>,
+        get_last_error: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream) -> *const c_char>,
+        release: Option<unsafe extern "C" fn(*mut ArrowDeviceArrayStream)>,
+        private_data: *mut c_void,
+    }
+    struct Error {
+        struct_size: usize,
+        code: Code,
+        reserved: i32,
+        message: *const c_char,
+        details: *const c_char,
+        release: Option<unsafe extern "C" fn(*mut Error)>,
+        private_data: *mut c_void,
+    }
+    #[derive(Clone, Copy)]
+    struct Str {
+        data: *const c_char,
+        bytes: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct OptionPair {
+        key: Str,
+        value: Str,
+    }
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+    struct Device {
+        id: i64,
+        r#type: i32,
+        reserved: i32,
+    }
+    struct Batch {
+        struct_size: usize,
+        array: ArrowDeviceArray,
+        schema: ArrowSchema,
+        buffer_sizes: *const i64,
+        n_buffer_sizes: usize,
+    }
+    struct Capsule {
+        struct_size: usize,
+        name: *const c_char,
+        pointer: *mut c_void,
+        release: Option<unsafe extern "C" fn(*mut Capsule)>,
+        private_data: *mut c_void,
+    }
+    struct Capsules {
+        struct_size: usize,
+        capsules: *mut Capsule,
+        n_capsules: usize,
+        release: Option<unsafe extern "C" fn(*mut Capsules)>,
+        private_data: *mut c_void,
+    }
+    struct Source {
+        struct_size: usize,
+        bytes: i64,
+        name: Str,
+        read_at: Option<unsafe extern "C" fn(*mut Source, u64, *mut c_void, usize, *mut usize, *mut Error) -> Code>,
+        map: *const c_void,
+        retain_map: Option<unsafe extern "C" fn(*mut c_void)>,
+        release_map: Option<unsafe extern "C" fn(*mut c_void)>,
+        map_private: *mut c_void,
+        release: Option<unsafe extern "C" fn(*mut Source)>,
+        private_data: *mut c_void,
+    }
+    struct Sink {
+        struct_size: usize,
+        name: Str,
+        write: Option<unsafe extern "C" fn(*mut Sink, *const c_void, usize, *mut Error) -> Code>,
+        release: Option<unsafe extern "C" fn(*mut Sink)>,
+        private_data: *mut c_void,
+    }
+    struct Call {
+        struct_size: usize,
+        device: Device,
+        stream: *mut Stream,
+        cancel: *const u32,
+        progress: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
+        progress_data: *mut c_void,
+        byte_budget: u64,
+        validate: u32,
+        reserved: u32,
+    }
+    struct BatchStream {
+        struct_size: usize,
+        get_schema: Option<unsafe extern "C" fn(*mut BatchStream, *mut ArrowSchema, *mut Error) -> Code>,
+        get_next: Option<unsafe extern "C" fn(*mut BatchStream, *const Call, *mut Batch, *mut Error) -> Code>,
+        release: Option<unsafe extern "C" fn(*mut BatchStream)>,
+        private_data: *mut c_void,
+    }
+    struct Writer {
+        struct_size: usize,
+        write: Option<unsafe extern "C" fn(*mut Writer, *const Call, *mut Batch, *mut Capsules, *mut Error) -> Code>,
+        finish: Option<unsafe extern "C" fn(*mut Writer, *const Call, *mut Capsules, *mut Error) -> Code>,
+        release: Option<unsafe extern "C" fn(*mut Writer)>,
+        private_data: *mut c_void,
+    }
+    struct Magic {
+        offset: u64,
+        data: *const c_void,
+        bytes: usize,
+    }
+    struct Format {
+        struct_size: usize,
+        name: Str,
+        description: Str,
+        flags: u32,
+        reserved: u32,
+        magics: *const Magic,
+        n_magics: usize,
+        endings: *const Str,
+        n_endings: usize,
+        capsules: *const Str,
+        n_capsules: usize,
+        device_types: *const i32,
+        n_device_types: usize,
+    }
+    struct Input {
+        struct_size: usize,
+        source: Source,
+        capsules: Capsules,
+    }
+    struct Importer {
+        struct_size: usize,
+        formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
+        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *mut Input, *const ArrowSchema,
+            *const OptionPair, usize, *mut BatchStream, *mut Error) -> Code>,
+    }
+    struct ColumnPlan {
+        struct_size: usize,
+        name: Str,
+        verdict: u32,
+        reserved: u32,
+        to: Device,
+        reason: Str,
+    }
+    struct Plan {
+        struct_size: usize,
+        columns: *const ColumnPlan,
+        n_columns: usize,
+        release: Option<unsafe extern "C" fn(*mut Plan)>,
+        private_data: *mut c_void,
+    }
+    struct Exporter {
+        struct_size: usize,
+        formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
+        plan: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const ArrowSchema, Device,
+            *const OptionPair, usize, *mut Plan, *mut Error) -> Code>,
+        begin: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const ArrowSchema, *const OptionPair,
+            usize, *mut Sink, *mut Writer, *mut Error) -> Code>,
+    }
+    struct EncodedBuffer {
+        struct_size: usize,
+        address: *const c_void,
+        bytes: u64,
+        alignment: u64,
+        device: Device,
+        sync_event: *mut c_void,
+        release: Option<unsafe extern "C" fn(*mut EncodedBuffer)>,
+        private_data: *mut c_void,
+    }
+    struct EncodedNode {
+        struct_size: usize,
+        encoding: Str,
+        schema: *const ArrowSchema,
+        length: u64,
+        metadata: *const c_void,
+        metadata_bytes: usize,
+        first_buffer: u32,
+        n_buffers: u32,
+        n_children: u32,
+        reserved: u32,
+    }
+    struct EncodedArray {
+        struct_size: usize,
+        nodes: *const EncodedNode,
+        n_nodes: usize,
+        buffers: *mut EncodedBuffer,
+        n_buffers: usize,
+        release: Option<unsafe extern "C" fn(*mut EncodedArray)>,
+        private_data: *mut c_void,
+    }
+    struct Encoding {
+        struct_size: usize,
+        ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
+        check: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Error) -> Code>,
+        size: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut i64, *mut Error) -> Code>,
+        lower: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut *const Program,
+            *mut Error) -> Code>,
+        decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
+            *mut Batch, *mut Error) -> Code>,
+    }
+    struct Host {
+        struct_size: usize,
+        abi_major: u32,
+        abi_minor: u32,
+        retain: Option<unsafe extern "C" fn(*const Host)>,
+        release: Option<unsafe extern "C" fn(*const Host)>,
+        get_interface: Option<unsafe extern "C" fn(*const Host, *const c_char) -> *const c_void>,
+        private_data: *mut c_void,
+    }
+    struct HostLog {
+        struct_size: usize,
+        write: Option<unsafe extern "C" fn(*const HostLog, i32, Str)>,
+        private_data: *mut c_void,
+    }
+    struct HostSession {
+        struct_size: usize,
+        device: Device,
+        memory_limit: u64,
+        threads: u32,
+        reserved: u32,
+    }
+    struct Allocation {
+        address: *mut c_void,
+        bytes: usize,
+        block: *mut Block,
+    }
+    #[derive(Clone, Copy)]
+    struct Copy {
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: usize,
+        to_device: Device,
+        from_device: Device,
+    }
+    struct Pointer {
+        struct_size: usize,
+        device: Device,
+        base: *const c_void,
+        bytes: u64,
+    }
+    struct DeviceInfo {
+        struct_size: usize,
+        device: Device,
+        name: Str,
+        description: Str,
+        memory_bytes: u64,
+        host_accessible: u32,
+        reserved: u32,
+    }
+    #[derive(Clone, Copy)]
+    struct Arg {
+        value: u64,
+        bytes: u64,
+        kind: u32,
+        reserved: u32,
+    }
+    struct Kernel {
+        struct_size: usize,
+        name: *const c_char,
+        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        image: *const c_void,
+        image_bytes: usize,
+    }
+    #[derive(Clone, Copy)]
+    struct Grid {
+        blocks: u32,
+        threads: u32,
+        shared_bytes: u32,
+        reserved: u32,
+    }
+    struct Memory {
+        struct_size: usize,
+        private_data: *mut c_void,
+        devices: Option<unsafe extern "C" fn(*const Memory, *mut DeviceInfo, usize, *mut usize, *mut Error) -> Code>,
+        alloc: Option<unsafe extern "C" fn(*const Memory, Device, usize, usize, *mut Stream, *mut Allocation,
+            *mut Error) -> Code>,
+        alloc_pinned: Option<unsafe extern "C" fn(*const Memory, usize, *mut Allocation, *mut Error) -> Code>,
+        free: Option<unsafe extern "C" fn(*const Memory, *mut Block, *const *mut Event, usize, u32)>,
+        copy: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Copy, usize, *mut Error) -> Code>,
+        fill: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut c_void, u8, usize, *mut Error) -> Code>,
+        launch: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *const Kernel, Grid, *const Arg, usize,
+            *mut Error) -> Code>,
+        stream_default: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
+        stream_create: Option<unsafe extern "C" fn(*const Memory, Device, *mut *mut Stream, *mut Error) -> Code>,
+        stream_destroy: Option<unsafe extern "C" fn(*const Memory, *mut Stream)>,
+        stream_synchronize: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Error) -> Code>,
+        stream_wait: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut Event, *mut Error) -> Code>,
+        stream_wait_raw: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut c_void, *mut Error) -> Code>,
+        stream_raw: Option<unsafe extern "C" fn(*const Memory, *mut Stream) -> *mut c_void>,
+        stream_is_capturing: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut u32, *mut Error) -> Code>,
+        event_record: Option<unsafe extern "C" fn(*const Memory, *mut Stream, *mut *mut Event, *mut Error) -> Code>,
+        event_query: Option<unsafe extern "C" fn(*const Memory, *mut Event, *mut u32, *mut Error) -> Code>,
+        event_synchronize: Option<unsafe extern "C" fn(*const Memory, *mut Event, *mut Error) -> Code>,
+        event_destroy: Option<unsafe extern "C" fn(*const Memory, *mut Event)>,
+        event_raw: Option<unsafe extern "C" fn(*const Memory, *mut Event) -> *mut c_void>,
+        pointer: Option<unsafe extern "C" fn(*const Memory, *const c_void, *mut Pointer, *mut Error) -> Code>,
+        host_address: Option<unsafe extern "C" fn(*const Memory, Device, *const c_void, usize) -> *mut c_void>,
+    }
+    struct PluginEntry {
+        magic: u64,
+        struct_size: usize,
+        abi_major: u32,
+        abi_minor: u32,
+        flags: u64,
+        create: Option<unsafe extern "C" fn(*const Host, *mut *mut Instance, *mut Error) -> Code>,
+        destroy: Option<unsafe extern "C" fn(*mut Instance)>,
+        get_interface: Option<unsafe extern "C" fn(*mut Instance, *const c_char) -> *const c_void>,
+    }
+    #[derive(Clone)]
+    struct PluginMeta {
+        magic: u64,
+        struct_size: u32,
+        abi_major: u32,
+        abi_minor: u32,
+        n_sizes: u32,
+        name: [u8; 64],
+        version: [u8; 32],
+        api_range: [u8; 32],
+        licence: [u8; 64],
+        toolchain: [u8; 96],
+        panic: [u8; 16],
+        interfaces: [u8; 256],
+        formats: [u8; 256],
+        encodings: [u8; 1024],
+        description: [u8; 256],
+        sizes: [u32; META_SIZES],
+    }
+}
+
+zeroed!(
+    ArrowSchema,
+    ArrowArray,
+    ArrowDeviceArray,
+    ArrowArrayStream,
+    ArrowDeviceArrayStream,
+    Error,
+    Str,
+    Batch,
+    Capsule,
+    Capsules,
+    Source,
+    Sink,
+    Call,
+    BatchStream,
+    Writer,
+    Format,
+    Input,
+    ColumnPlan,
+    Plan,
+    EncodedBuffer,
+    EncodedNode,
+    EncodedArray,
+    Host,
+    HostLog,
+    HostSession,
+    Allocation,
+    Pointer,
+    DeviceInfo,
+    Kernel,
+    Memory
+);
+
+sized!(
+    Error,
+    Batch,
+    Capsule,
+    Capsules,
+    Source,
+    Sink,
+    Call,
+    BatchStream,
+    Writer,
+    Format,
+    ColumnPlan,
+    Plan,
+    EncodedBuffer,
+    EncodedNode,
+    EncodedArray,
+    Host,
+    HostLog,
+    HostSession,
+    Pointer,
+    DeviceInfo,
+    Kernel,
+    Memory
+);
+
+impl Input {
+    /// All zero but the sizes.
+    pub fn new() -> Self {
+        Self { struct_size: size_of::<Self>(), source: Source::new(), capsules: Capsules::new() }
+    }
+}
+
+/// How many sizes `PluginMeta` has room for.
+pub const META_SIZES: usize = 32;
+
+/// What `CROSSDOCK_META_SIZES_INIT` lists: (name, size), in that order.
+pub const BUILT_SIZES: [(&str, u32); 20] = [
+    ("ArrowSchema", size_of::<ArrowSchema>() as u32),
+    ("ArrowArray", size_of::<ArrowArray>() as u32),
+    ("ArrowDeviceArray", size_of::<ArrowDeviceArray>() as u32),
+    ("crossdock_error", size_of::<Error>() as u32),
+    ("crossdock_batch", size_of::<Batch>() as u32),
+    ("crossdock_capsule", size_of::<Capsule>() as u32),
+    ("crossdock_capsules", size_of::<Capsules>() as u32),
+    ("crossdock_source", size_of::<Source>() as u32),
+    ("crossdock_sink", size_of::<Sink>() as u32),
+    ("crossdock_call", size_of::<Call>() as u32),
+    ("crossdock_batch_stream", size_of::<BatchStream>() as u32),
+    ("crossdock_writer", size_of::<Writer>() as u32),
+    ("crossdock_format", size_of::<Format>() as u32),
+    ("crossdock_input", size_of::<Input>() as u32),
+    ("crossdock_importer", size_of::<Importer>() as u32),
+    ("crossdock_exporter", size_of::<Exporter>() as u32),
+    ("crossdock_encoding", size_of::<Encoding>() as u32),
+    ("crossdock_host", size_of::<Host>() as u32),
+    ("crossdock_memory", size_of::<Memory>() as u32),
+    ("crossdock_plugin_entry", size_of::<PluginEntry>() as u32),
+];
+
+// The entry and the interfaces are statics of their plugin: constant data full of function pointers.
+// SAFETY: never written after construction, and their functions are callable from any thread by contract.
+unsafe impl Sync for PluginEntry {}
+// SAFETY: as above.
+unsafe impl Sync for Importer {}
+// SAFETY: as above.
+unsafe impl Sync for Exporter {}
+// SAFETY: as above.
+unsafe impl Sync for Encoding {}
+// SAFETY: as above; `image` and `name` point at constants.
+unsafe impl Sync for Kernel {}

@@ -1,0 +1,97 @@
+//! Where every field lies, as this build sees it. `abi/layout.txt` is the committed record; a test compares the two,
+//! and another lets a C compiler compare the record with `crossdock.h`.
+
+use crate::abi;
+
+/// One struct: its C name, size, alignment, and the offset of each field, all in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StructLayout {
+    /// As C spells the type: `crossdock_error`, `struct ArrowArray`.
+    pub name: &'static str,
+    /// Bytes.
+    pub size: usize,
+    /// Bytes.
+    pub align: usize,
+    /// (name, offset in bytes), in order.
+    pub fields: Vec<(&'static str, usize)>,
+}
+
+macro_rules! layouts {
+    ($($c:literal = $t:ident { $($f:tt),* $(,)? })*) => { vec![ $(StructLayout {
+        name: $c,
+        size: size_of::<abi::$t>(),
+        align: align_of::<abi::$t>(),
+        fields: vec![ $((layouts!(@name $f), layouts!(@offset $t, $f))),* ],
+    }),* ] };
+    (@name type) => { "type" };
+    (@name $f:ident) => { stringify!($f) };
+    (@offset $t:ident, type) => { core::mem::offset_of!(abi::$t, r#type) };
+    (@offset $t:ident, $f:ident) => { core::mem::offset_of!(abi::$t, $f) };
+}
+
+/// Every struct of the boundary.
+pub fn layouts() -> Vec<StructLayout> {
+    layouts! {
+        "struct ArrowSchema" = ArrowSchema { format, name, metadata, flags, n_children, children, dictionary, release, private_data }
+        "struct ArrowArray" = ArrowArray { length, null_count, offset, n_buffers, n_children, buffers, children, dictionary, release, private_data }
+        "struct ArrowDeviceArray" = ArrowDeviceArray { array, device_id, device_type, sync_event, reserved }
+        "struct ArrowArrayStream" = ArrowArrayStream { get_schema, get_next, get_last_error, release, private_data }
+        "struct ArrowDeviceArrayStream" = ArrowDeviceArrayStream { device_type, get_schema, get_next, get_last_error, release, private_data }
+        "crossdock_error" = Error { struct_size, code, reserved, message, details, release, private_data }
+        "crossdock_str" = Str { data, bytes }
+        "crossdock_option" = OptionPair { key, value }
+        "crossdock_device" = Device { id, type, reserved }
+        "crossdock_batch" = Batch { struct_size, array, schema, buffer_sizes, n_buffer_sizes }
+        "crossdock_capsule" = Capsule { struct_size, name, pointer, release, private_data }
+        "crossdock_capsules" = Capsules { struct_size, capsules, n_capsules, release, private_data }
+        "crossdock_source" = Source { struct_size, bytes, name, read_at, map, retain_map, release_map, map_private, release, private_data }
+        "crossdock_sink" = Sink { struct_size, name, write, release, private_data }
+        "crossdock_call" = Call { struct_size, device, stream, cancel, progress, progress_data, byte_budget, validate, reserved }
+        "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data }
+        "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
+        "crossdock_magic" = Magic { offset, data, bytes }
+        "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, endings, n_endings, capsules, n_capsules, device_types, n_device_types }
+        "crossdock_input" = Input { struct_size, source, capsules }
+        "crossdock_importer" = Importer { struct_size, formats, open }
+        "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }
+        "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
+        "crossdock_exporter" = Exporter { struct_size, formats, plan, begin }
+        "crossdock_encoded_buffer" = EncodedBuffer { struct_size, address, bytes, alignment, device, sync_event, release, private_data }
+        "crossdock_encoded_node" = EncodedNode { struct_size, encoding, schema, length, metadata, metadata_bytes, first_buffer, n_buffers, n_children, reserved }
+        "crossdock_encoded_array" = EncodedArray { struct_size, nodes, n_nodes, buffers, n_buffers, release, private_data }
+        "crossdock_encoding" = Encoding { struct_size, ids, check, size, lower, decode }
+        "crossdock_host" = Host { struct_size, abi_major, abi_minor, retain, release, get_interface, private_data }
+        "crossdock_host_log" = HostLog { struct_size, write, private_data }
+        "crossdock_host_session" = HostSession { struct_size, device, memory_limit, threads, reserved }
+        "crossdock_allocation" = Allocation { address, bytes, block }
+        "crossdock_copy" = Copy { to, from, bytes, to_device, from_device }
+        "crossdock_pointer" = Pointer { struct_size, device, base, bytes }
+        "crossdock_device_info" = DeviceInfo { struct_size, device, name, description, memory_bytes, host_accessible, reserved }
+        "crossdock_arg" = Arg { value, bytes, kind, reserved }
+        "crossdock_kernel" = Kernel { struct_size, name, host_twin, image, image_bytes }
+        "crossdock_grid" = Grid { blocks, threads, shared_bytes, reserved }
+        "crossdock_memory" = Memory {
+            struct_size, private_data, devices, alloc, alloc_pinned, free, copy, fill, launch, stream_default,
+            stream_create, stream_destroy, stream_synchronize, stream_wait, stream_wait_raw, stream_raw,
+            stream_is_capturing, event_record, event_query, event_synchronize, event_destroy, event_raw, pointer,
+            host_address,
+        }
+        "crossdock_plugin_entry" = PluginEntry { magic, struct_size, abi_major, abi_minor, flags, create, destroy, get_interface }
+        "crossdock_plugin_meta" = PluginMeta {
+            magic, struct_size, abi_major, abi_minor, n_sizes, name, version, api_range, licence, toolchain, panic,
+            interfaces, formats, encodings, description, sizes,
+        }
+    }
+}
+
+/// The record's text: a line for each struct and field.
+pub fn render() -> String {
+    let mut text = format!("abi {}.{}\n", abi::ABI_MAJOR, abi::ABI_MINOR);
+    for s in layouts() {
+        text += &format!("{}: size {} align {}\n", s.name, s.size, s.align);
+        for (field, offset) in s.fields {
+            text += &format!("  {offset:5} {field}\n");
+        }
+    }
+    text
+}
