@@ -471,9 +471,9 @@ typedef struct crossdock_encoding {
 
 /* ------------------------------------------------------------------------------------------ the host's offers --- */
 
-/* What a plugin is given at creation: one object per instance, reference-counted. Whatever the plugin lends out
- * (a batch, a capsule, a stream) holds a reference until its release, so it may outlive the session and the
- * plugin's handle. The instance is destroyed when its handle is closed and these references are gone. */
+/* What a plugin is given at creation: one object per instance, reference-counted. It is there until `destroy` has
+ * returned, and for as long as somebody holds a reference. Whatever the plugin lends out and needs the host's memory
+ * for (a batch, a capsule) holds one until its release, and so may outlive the session, the instance and the host. */
 typedef struct crossdock_host {
   size_t struct_size;
   uint32_t abi_major;
@@ -645,7 +645,8 @@ typedef struct crossdock_plugin_entry {
   uint64_t flags; /* 0 */
   /* [any-thread] A new instance that shares nothing with others. `host` is borrowed: retain it to keep it. */
   crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
-  /* Once, when nothing that the instance lent out is alive. Never from inside one of its own functions. */
+  /* Once, when every batch stream and writer of the instance has been released, and never from inside one of its
+   * functions. Batches and capsules may still be alive: they hold what they need, and the code stays mapped. */
   void (*destroy)(crossdock_instance*);
   /* [any-thread] NULL for an id that it does not have. Lives as long as the instance. */
   const void* (*get_interface)(crossdock_instance*, const char* id);

@@ -104,6 +104,7 @@ unsafe impl Send for abi::Input {}
 
 /// An object of the boundary that is ours to release. Reading its fields is safe, for they are plain values; what its
 /// pointers point at is another matter.
+#[repr(transparent)]
 pub struct Owned<T: Release>(T);
 
 impl<T: Release> Owned<T> {

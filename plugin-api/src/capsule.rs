@@ -1,0 +1,148 @@
+//! Foreign objects under the names of Python's capsules.
+
+use std::ffi::{CStr, c_void};
+
+use crate::abi;
+use crate::door::Poison;
+use crate::error::{Error, Result};
+use crate::owned::{Owned, Release};
+
+/// A published struct that travels in a capsule of a given name.
+pub trait Named: Release + Send + 'static {
+    /// The capsule's name.
+    const NAME: &'static CStr;
+}
+
+macro_rules! named { ($($t:ident = $n:literal),* $(,)?) => { $( impl Named for abi::$t { const NAME: &'static CStr = $n; } )* } }
+named! {
+    ArrowSchema = c"arrow_schema",
+    ArrowArray = c"arrow_array",
+    ArrowArrayStream = c"arrow_array_stream",
+    ArrowDeviceArray = c"arrow_device_array",
+    ArrowDeviceArrayStream = c"arrow_device_array_stream",
+}
+
+/// One foreign object, released with its capsule unless somebody takes it.
+pub struct Capsule(Owned<abi::Capsule>);
+
+impl Capsule {
+    /// Wraps `object`.
+    pub fn new<T: Named>(object: Owned<T>) -> Self {
+        let mut raw = abi::Capsule::new();
+        raw.name = T::NAME.as_ptr();
+        raw.pointer = Box::into_raw(Box::new(object)).cast();
+        raw.release = Some(release::<T>);
+        // SAFETY: made above; nobody else has it.
+        Self(unsafe { Owned::new(raw) })
+    }
+
+    /// Takes a capsule that crossed the boundary.
+    ///
+    /// # Safety
+    /// As [`Owned::new`]; under one of Arrow's names, its pointer is to that struct.
+    pub unsafe fn from_raw(raw: Owned<abi::Capsule>) -> Self {
+        Self(raw)
+    }
+
+    /// The bare object, to hand across.
+    pub fn into_raw(self) -> Owned<abi::Capsule> {
+        self.0
+    }
+
+    /// Its name; empty for a capsule without one.
+    pub fn name(&self) -> &CStr {
+        if self.0.name.is_null() {
+            return c"";
+        }
+        // SAFETY: a maker's name is NUL-terminated and lives as long as the capsule.
+        unsafe { CStr::from_ptr(self.0.name) }
+    }
+
+    /// The object itself, for consumers of structs that are not Arrow's.
+    pub fn pointer(&self) -> *mut c_void {
+        self.0.pointer
+    }
+
+    /// Moves the object out, if the capsule holds one of this kind that nobody took yet.
+    pub fn take<T: Named>(self) -> Result<Owned<T>> {
+        if self.name() != T::NAME {
+            return Err(Error::invalid_argument(format!(
+                "a capsule named '{}', expected '{}'",
+                self.name().to_string_lossy(),
+                T::NAME.to_string_lossy()
+            )));
+        }
+        // SAFETY: under this name the pointer is to this struct (`from_raw`'s condition), which the consumer moves out.
+        let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };
+        if object.is_released() {
+            return Err(Error::invalid_argument(format!(
+                "the capsule '{}' has been consumed already",
+                T::NAME.to_string_lossy()
+            )));
+        }
+        Ok(object)
+    }
+}
+
+unsafe extern "C" fn release<T: Named>(capsule: *mut abi::Capsule) {
+    // SAFETY: set by `Capsule::new::<T>` only; released once because `release` is cleared. `Owned<T>` is laid out as a
+    // T, and whoever moved the object out left a released one behind.
+    unsafe {
+        let capsule = &mut *capsule;
+        capsule.release = None;
+        let object = capsule.pointer.cast::<Owned<T>>();
+        capsule.pointer = std::ptr::null_mut();
+        Poison::new().leave(|| drop(Box::from_raw(object)));
+    }
+}
+
+/// A list of capsules as one object, to hand across.
+pub(crate) fn list(capsules: Vec<Capsule>) -> Owned<abi::Capsules> {
+    if capsules.is_empty() {
+        // SAFETY: a released object.
+        return unsafe { Owned::new(abi::Capsules::new()) };
+    }
+    let mut raws: Box<[abi::Capsule]> = capsules.into_iter().map(|c| c.into_raw().into_raw()).collect();
+    let mut raw = abi::Capsules::new();
+    raw.capsules = raws.as_mut_ptr();
+    raw.n_capsules = raws.len();
+    raw.private_data = Box::into_raw(raws).cast();
+    raw.release = Some(release_list);
+    // SAFETY: made above; nobody else has it.
+    unsafe { Owned::new(raw) }
+}
+
+unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
+    // SAFETY: set by `list` only; released once because `release` is cleared. Capsules that were taken out are
+    // released structs by now.
+    unsafe {
+        let list = &mut *list;
+        list.release = None;
+        let mut raws = Box::from_raw(std::ptr::slice_from_raw_parts_mut(list.capsules, list.n_capsules));
+        raws.iter_mut().for_each(|raw| raw.release());
+    }
+}
+
+/// The capsules of a list that crossed the boundary; the list itself is released.
+pub(crate) fn unlist(list: Owned<abi::Capsules>) -> Result<Vec<Capsule>> {
+    if list.is_released() {
+        return Ok(Vec::new());
+    }
+    const MOST: usize = 1 << 20;
+    if (list.capsules.is_null() && list.n_capsules > 0) || list.n_capsules > MOST {
+        return Err(Error::invalid_argument(format!(
+            "a list of {} capsules is not plausible",
+            list.n_capsules
+        )));
+    }
+    let mut capsules = Vec::with_capacity(list.n_capsules);
+    for i in 0..list.n_capsules {
+        // SAFETY: the list's maker vouches for that many capsules, each ours to take; a shell with its `release`
+        // cleared stays behind for the list to free.
+        capsules.push(unsafe {
+            let raw = list.capsules.add(i);
+            Capsule::from_raw(Owned::take(raw))
+        });
+    }
+    Ok(capsules)
+}

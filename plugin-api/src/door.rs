@@ -1,0 +1,83 @@
+//! The one door at the boundary. Every function that a plugin (or the host) offers across it is one call into here:
+//! unwinding stops, results become codes, and an instance that panicked answers nothing but releases.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+
+use crate::abi;
+use crate::error::{Error, Result};
+
+/// Whether an instance has panicked, and with what words. Shared by the instance and everything that it lent out, so
+/// that a panic in a stream stops its plugin too, and no other instance.
+#[derive(Clone, Default)]
+pub struct Poison(Arc<OnceLock<String>>);
+
+impl Poison {
+    /// Of nobody yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The words of the panic that poisoned it.
+    pub fn message(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    /// Runs `body` for a caller on the other side.
+    ///
+    /// # Safety
+    /// `err` is null or points at a `crossdock_error` whose `struct_size` is true.
+    pub unsafe fn enter(&self, err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
+        let error = match self.message() {
+            Some(message) => {
+                Error::panicked(format!("refused: this plugin instance panicked earlier: {message}"))
+            }
+            None => match catch_unwind(AssertUnwindSafe(body)) {
+                Ok(Ok(())) => return abi::OK,
+                Ok(Err(error)) => error,
+                Err(payload) => {
+                    let message = self.poison(payload);
+                    Error::panicked(format!(
+                        "panicked: {message}; the instance answers only releases from now on"
+                    ))
+                }
+            },
+        };
+        // SAFETY: the caller's word.
+        unsafe { error.write_to(err) }
+    }
+
+    /// Runs a release: always, poisoned or not, and silently.
+    pub fn leave(&self, body: impl FnOnce()) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+            self.poison(payload);
+        }
+    }
+
+    fn poison(&self, payload: Box<dyn Any + Send>) -> String {
+        let message = if let Some(text) = payload.downcast_ref::<&str>() {
+            (*text).to_string()
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            text.clone()
+        } else {
+            "with a payload that is not text".to_string()
+        };
+        // Dropping a payload can panic again, and then there is no door left to catch it.
+        std::mem::forget(payload);
+        self.0.get_or_init(|| message).clone()
+    }
+}
+
+/// A null out parameter is the caller's mistake; this is where it is named.
+///
+/// # Safety
+/// `out` is null or valid for writes.
+pub unsafe fn put<T>(out: *mut T, what: &str, value: T) -> Result<()> {
+    if out.is_null() {
+        return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
+    }
+    // SAFETY: not null, and valid by the caller's word. What was there is zero or undefined: it is not dropped.
+    unsafe { out.write(value) };
+    Ok(())
+}

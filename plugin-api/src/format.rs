@@ -1,0 +1,168 @@
+//! What a plugin reads and writes, as it says so.
+
+use crate::abi;
+use crate::error::{Error, Result};
+
+/// A format's description.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Format {
+    /// "arrow-ipc-file"
+    pub name: String,
+    /// One line for people: what it holds and what it cannot.
+    pub description: String,
+    /// Speaks through a source or a sink.
+    pub bytes: bool,
+    /// Names of the capsules that it takes or gives.
+    pub capsules: Vec<String>,
+    /// Bytes by which it is known: any of them, each at an offset from the start.
+    pub magics: Vec<(u64, Vec<u8>)>,
+    /// ".arrow"
+    pub endings: Vec<String>,
+    /// Device types (Arrow's numbers) that it takes or gives; empty: any.
+    pub device_types: Vec<i32>,
+}
+
+impl Format {
+    /// A format with nothing but a name and a description.
+    pub fn new(name: &str, description: &str) -> Self {
+        Self { name: name.into(), description: description.into(), ..Self::default() }
+    }
+
+    /// Whether `head`, the first bytes of something, is recognised.
+    pub fn matches(&self, head: &[u8]) -> bool {
+        self.magics.iter().any(|(offset, magic)| {
+            usize::try_from(*offset)
+                .ok()
+                .and_then(|o| head.get(o..))
+                .is_some_and(|rest| rest.starts_with(magic))
+        })
+    }
+
+    /// Whether arrays of this device type are taken or given.
+    pub fn takes(&self, device_type: i32) -> bool {
+        self.device_types.is_empty() || self.device_types.contains(&device_type)
+    }
+
+    /// # Safety
+    /// `format` points at a valid `crossdock_format`.
+    unsafe fn read(format: *const abi::Format) -> Result<Self> {
+        // SAFETY: valid by the caller's word, lists and strings included.
+        unsafe {
+            let raw = &*format;
+            let texts = |list: *const abi::Str, n: usize, what: &str| -> Result<Vec<String>> {
+                checked(list, n, what)?.iter().map(|s| Ok(s.get()?.to_string())).collect()
+            };
+            Ok(Self {
+                name: raw.name.get()?.to_string(),
+                description: raw.description.get()?.to_string(),
+                bytes: raw.flags & abi::FORMAT_BYTES != 0,
+                capsules: texts(raw.capsules, raw.n_capsules, "capsule names")?,
+                magics: checked(raw.magics, raw.n_magics, "magics")?
+                    .iter()
+                    .map(|m| Ok((m.offset, checked(m.data.cast::<u8>(), m.bytes, "magic bytes")?.to_vec())))
+                    .collect::<Result<_>>()?,
+                endings: texts(raw.endings, raw.n_endings, "endings")?,
+                device_types: checked(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
+            })
+        }
+    }
+
+    /// A plugin's list, copied.
+    ///
+    /// # Safety
+    /// `list` points at `n` valid formats, each the first one's `struct_size` after the last.
+    pub(crate) unsafe fn read_list(list: *const abi::Format, n: usize) -> Result<Vec<Self>> {
+        if n == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: valid by the caller's word.
+        let stride = if list.is_null() { 0 } else { unsafe { (*list).struct_size } };
+        if stride < size_of::<abi::Format>() || n > MOST {
+            return Err(Error::invalid_argument(format!(
+                "a list of {n} formats of {stride} bytes each is not plausible"
+            )));
+        }
+        // SAFETY: as above.
+        (0..n).map(|i| unsafe { Self::read(list.byte_add(i * stride)) }).collect()
+    }
+}
+
+/// More than any list in a format's description has.
+const MOST: usize = 4096;
+
+/// # Safety
+/// `list` points at `n` values that live for `'a`, or `n` is 0.
+unsafe fn checked<'a, T>(list: *const T, n: usize, what: &str) -> Result<&'a [T]> {
+    match n {
+        0 => Ok(&[]),
+        _ if list.is_null() || n > MOST => {
+            Err(Error::invalid_argument(format!("a format's list of {n} {what} is not plausible")))
+        }
+        // SAFETY: the caller's word.
+        _ => Ok(unsafe { std::slice::from_raw_parts(list, n) }),
+    }
+}
+
+/// Descriptions in the boundary's own form; what they point at lives here too.
+pub(crate) struct FormatTable {
+    raw: Vec<abi::Format>,
+    _lists: Vec<Lists>,
+}
+
+struct Lists {
+    _format: Format,
+    _magics: Vec<abi::Magic>,
+    _endings: Vec<abi::Str>,
+    _capsules: Vec<abi::Str>,
+}
+
+// SAFETY: never written after construction; its pointers are into itself.
+unsafe impl Send for FormatTable {}
+// SAFETY: as above.
+unsafe impl Sync for FormatTable {}
+
+impl FormatTable {
+    pub(crate) fn new(formats: &[Format]) -> Self {
+        let mut table = Self { raw: Vec::new(), _lists: Vec::new() };
+        for format in formats {
+            // Cloned first, so that everything below points into the heap blocks that `lists` will own.
+            let format = format.clone();
+            let magics: Vec<_> = format
+                .magics
+                .iter()
+                .map(|(offset, m)| abi::Magic { offset: *offset, data: m.as_ptr().cast(), bytes: m.len() })
+                .collect();
+            let strs = |list: &[String]| list.iter().map(|s| abi::Str::new(s)).collect::<Vec<_>>();
+            let (endings, capsules) = (strs(&format.endings), strs(&format.capsules));
+            let mut flags = 0;
+            flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
+            flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
+            table.raw.push(abi::Format {
+                struct_size: size_of::<abi::Format>(),
+                name: abi::Str::new(&format.name),
+                description: abi::Str::new(&format.description),
+                flags,
+                reserved: 0,
+                magics: magics.as_ptr(),
+                n_magics: magics.len(),
+                endings: endings.as_ptr(),
+                n_endings: endings.len(),
+                capsules: capsules.as_ptr(),
+                n_capsules: capsules.len(),
+                device_types: format.device_types.as_ptr(),
+                n_device_types: format.device_types.len(),
+            });
+            table._lists.push(Lists {
+                _format: format,
+                _magics: magics,
+                _endings: endings,
+                _capsules: capsules,
+            });
+        }
+        table
+    }
+
+    pub(crate) fn raw(&self) -> &[abi::Format] {
+        &self.raw
+    }
+}

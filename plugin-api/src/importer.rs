@@ -1,0 +1,186 @@
+//! `crossdock.importer/1`: formats to batches.
+
+use crate::abi;
+use crate::call::{Call, CallSettings};
+use crate::capsule::{self, Capsule};
+use crate::door::put;
+use crate::error::{Error, Result};
+use crate::format::Format;
+use crate::owned::Owned;
+use crate::plugin::{Instance, Plugin, with};
+use crate::source::Source;
+use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
+use crate::words::Options;
+
+/// Where to read from.
+pub enum Input {
+    /// Bytes.
+    Source(Source),
+    /// Foreign objects.
+    Capsules(Vec<Capsule>),
+}
+
+/// Reads formats.
+pub trait Importer: Send + Sync {
+    /// What it reads; the same answer every time.
+    fn formats(&self) -> &[Format];
+
+    /// Opens `input` as `format`, one of its names. `schema` is what the caller expects, where the format has none.
+    fn open(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        input: Input,
+        schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>>;
+}
+
+impl Input {
+    fn into_raw(self) -> abi::Input {
+        let mut raw = abi::Input::new();
+        match self {
+            Input::Source(source) => raw.source = source.into_raw().into_raw(),
+            Input::Capsules(capsules) => raw.capsules = capsule::list(capsules).into_raw(),
+        }
+        raw
+    }
+
+    /// # Safety
+    /// `input` is null or a valid `crossdock_input` that the caller hands over.
+    unsafe fn take(input: *mut abi::Input) -> Result<Self> {
+        // SAFETY: the caller's word.
+        let mut input = unsafe { Owned::take(input) }.into_raw();
+        // SAFETY: both halves are ours now.
+        let (source, capsules) = unsafe {
+            (Owned::new(std::mem::take(&mut input.source)), Owned::new(std::mem::take(&mut input.capsules)))
+        };
+        match (source.is_released(), capsules.is_released()) {
+            // SAFETY: the object crossed the boundary as a source.
+            (false, true) => Ok(Input::Source(unsafe { Source::from_raw(source) })),
+            (true, _) => Ok(Input::Capsules(capsule::unlist(capsules)?)),
+            (false, false) => {
+                Err(Error::invalid_argument("open: both a source and capsules were given, expected one"))
+            }
+        }
+    }
+}
+
+pub(crate) const fn table<P: Plugin>() -> abi::Importer {
+    abi::Importer {
+        struct_size: size_of::<abi::Importer>(),
+        formats: Some(formats::<P>),
+        open: Some(open::<P>),
+    }
+}
+
+/// A loaded plugin's importer, on the calling side.
+#[derive(Clone, Copy)]
+pub struct ImporterHandle<'a> {
+    pub(crate) instance: &'a Instance,
+    pub(crate) table: &'a abi::Importer,
+}
+
+impl ImporterHandle<'_> {
+    /// What it reads.
+    pub fn formats(&self) -> Result<Vec<Format>> {
+        let f = self.table.formats.ok_or_else(|| missing("formats"))?;
+        let (mut list, mut n) = (std::ptr::null(), 0);
+        // SAFETY: the instance's own function on itself; the list lives as long as the instance.
+        unsafe {
+            Error::check(|err| f(self.instance.raw(), &mut list, &mut n, err))?;
+            Format::read_list(list, n)
+        }
+    }
+
+    /// Opens `input` as `format`.
+    pub fn open(
+        &self,
+        call: &CallSettings,
+        format: &str,
+        input: Input,
+        schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<BatchStreamHandle> {
+        let f = self.table.open.ok_or_else(|| missing("open"))?;
+        let mut input = input.into_raw();
+        let schema = schema.map_or(std::ptr::null(), std::ptr::from_ref);
+        let pairs = options.pairs();
+        let mut out = abi::BatchStream::new();
+        // SAFETY: the instance's own function on itself; everything else is borrowed for the call or handed over. What
+        // it did not take (it should have) is still ours to release.
+        let result = Error::check(|err| unsafe {
+            f(
+                self.instance.raw(),
+                &call.raw(),
+                abi::Str::new(format),
+                &mut input,
+                schema,
+                pairs.as_ptr(),
+                pairs.len(),
+                &mut out,
+                err,
+            )
+        });
+        // SAFETY: as above.
+        drop(unsafe { Owned::new(input) });
+        result?;
+        // SAFETY: on success the stream is ours.
+        let stream = unsafe { Owned::new(out) };
+        if stream.is_released() {
+            return Err(Error::internal("open succeeded and gave a released stream"));
+        }
+        // SAFETY: as above.
+        Ok(unsafe { BatchStreamHandle::from_raw(stream) })
+    }
+}
+
+fn missing(function: &str) -> Error {
+    Error::internal(format!("the plugin's importer has no function '{function}'"))
+}
+
+unsafe extern "C" fn formats<P: Plugin>(
+    instance: *mut abi::Instance,
+    out: *mut *const abi::Format,
+    n_out: *mut usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
+    unsafe {
+        with::<P>(instance, err, |shell| {
+            let list = shell.importer_formats()?.raw();
+            put(out, "formats", list.as_ptr())?;
+            put(n_out, "formats", list.len())
+        })
+    }
+}
+
+unsafe extern "C" fn open<P: Plugin>(
+    instance: *mut abi::Instance,
+    call: *const abi::Call,
+    format: abi::Str,
+    input: *mut abi::Input,
+    schema: *const abi::ArrowSchema,
+    options: *const abi::OptionPair,
+    n_options: usize,
+    out: *mut abi::BatchStream,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // Taken before anything can fail, for the caller does not release it any more.
+    // SAFETY: the caller hands the input over.
+    let input = unsafe { Input::take(input) };
+    // SAFETY: the host's instance, call, strings and structs, all alive for the call.
+    unsafe {
+        with::<P>(instance, err, |shell| {
+            let importer = shell.importer()?;
+            let stream = importer.open(
+                &Call::read(call)?,
+                format.get()?,
+                input?,
+                schema.as_ref(),
+                &Options::read(options, n_options)?,
+            )?;
+            put(out, "open", export_stream(stream, shell.poison().clone()).into_raw())
+        })
+    }
+}

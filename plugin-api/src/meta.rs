@@ -1,0 +1,114 @@
+//! Who a plugin is: the data symbol that is read before any of its code runs.
+
+use crate::abi::{self, PluginMeta};
+use crate::error::{Error, Result};
+
+/// What the author says of a plugin; see [`crate::crossdock_plugin!`].
+pub struct About {
+    /// The plugin's name: "arrow-ipc".
+    pub name: &'static str,
+    /// Its semver version.
+    pub version: &'static str,
+    /// One line for people.
+    pub description: &'static str,
+    /// SPDX.
+    pub licence: &'static str,
+    /// Interface ids, separated by spaces.
+    pub interfaces: &'static str,
+    /// Format names, separated by spaces.
+    pub formats: &'static str,
+    /// Encoding ids, separated by spaces.
+    pub encodings: &'static str,
+}
+
+impl About {
+    /// The symbol's value. At compile time, so a text that is too long does not compile.
+    pub const fn meta(&self) -> PluginMeta {
+        let mut sizes = [0; abi::META_SIZES];
+        let mut i = 0;
+        while i < abi::BUILT_SIZES.len() {
+            sizes[i] = abi::BUILT_SIZES[i].1;
+            i += 1;
+        }
+        PluginMeta {
+            magic: abi::META_MAGIC,
+            struct_size: size_of::<PluginMeta>() as u32,
+            abi_major: abi::ABI_MAJOR,
+            abi_minor: abi::ABI_MINOR,
+            n_sizes: abi::BUILT_SIZES.len() as u32,
+            name: text(self.name),
+            version: text(self.version),
+            api_range: text("^0.1.0"),
+            licence: text(self.licence),
+            toolchain: text(env!("CROSSDOCK_TOOLCHAIN")),
+            panic: text(if cfg!(panic = "unwind") { "unwind" } else { "abort" }),
+            interfaces: text(self.interfaces),
+            formats: text(self.formats),
+            encodings: text(self.encodings),
+            description: text(self.description),
+            sizes,
+        }
+    }
+}
+
+/// `text`, NUL-terminated and NUL-padded.
+const fn text<const N: usize>(text: &str) -> [u8; N] {
+    let bytes = text.as_bytes();
+    assert!(bytes.len() < N, "a text of the plugin's description is too long for its field");
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < bytes.len() {
+        out[i] = bytes[i];
+        i += 1;
+    }
+    out
+}
+
+/// A field's text: up to its NUL.
+pub fn read_text<'a>(field: &'a [u8], what: &str) -> Result<&'a str> {
+    let end = field
+        .iter()
+        .position(|b| *b == 0)
+        .ok_or_else(|| Error::bad_data(format!("the plugin's {what} is not NUL-terminated")))?;
+    std::str::from_utf8(&field[..end])
+        .map_err(|_| Error::bad_data(format!("the plugin's {what} is not UTF-8")))
+}
+
+/// Exports a plugin from a cdylib:
+///
+/// ```
+/// use crossdock_plugin_api::{Host, Plugin, Result, crossdock_plugin};
+///
+/// struct Nothing;
+/// impl Plugin for Nothing {
+///     fn create(_host: Host) -> Result<Self> { Ok(Nothing) }
+/// }
+/// crossdock_plugin!(Nothing, name: "nothing", description: "does nothing", interfaces: "", formats: "");
+/// # fn main() {}
+/// ```
+///
+/// The version and the licence are those of the package that it stands in.
+#[macro_export]
+macro_rules! crossdock_plugin {
+    ($plugin:ty, name: $name:expr, description: $description:expr, interfaces: $interfaces:expr, formats: $formats:expr
+     $(, encodings: $encodings:expr)? $(,)?) => {
+        /// What the host asks for an instance.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)]
+        pub static crossdock_plugin_v1: $crate::abi::PluginEntry = $crate::entry::<$plugin>();
+
+        /// What the host reads before any code runs.
+        #[unsafe(no_mangle)]
+        #[allow(non_upper_case_globals)]
+        pub static crossdock_plugin_meta_v1: $crate::abi::PluginMeta = $crate::About {
+            name: $name,
+            version: env!("CARGO_PKG_VERSION"),
+            description: $description,
+            licence: env!("CARGO_PKG_LICENSE"),
+            interfaces: $interfaces,
+            formats: $formats,
+            encodings: concat!($($encodings)?),
+        }
+        .meta();
+    };
+}

@@ -1,0 +1,122 @@
+//! What an export would do to each column.
+
+use std::fmt;
+
+use crate::abi;
+use crate::door::Poison;
+use crate::error::{Error, Result};
+use crate::owned::Owned;
+use crate::words::Device;
+
+/// One column's fate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnPlan {
+    /// As the schema has it.
+    pub name: String,
+    /// What happens to its bytes.
+    pub verdict: Verdict,
+    /// Where they are afterwards.
+    pub to: Device,
+    /// By what, or why.
+    pub reason: String,
+}
+
+/// What happens to a column's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They stay where they are.
+    ZeroCopy,
+    /// New bytes on the same device.
+    Converted,
+    /// The same bytes elsewhere.
+    Copied,
+    /// It cannot be done.
+    Unsupported,
+}
+
+const VERDICTS: [(Verdict, u32, &str); 4] = [
+    (Verdict::ZeroCopy, abi::ZERO_COPY, "zero-copy"),
+    (Verdict::Converted, abi::CONVERTED, "converted"),
+    (Verdict::Copied, abi::COPIED, "copied"),
+    (Verdict::Unsupported, abi::CANNOT, "unsupported"),
+];
+
+impl Verdict {
+    fn raw(self) -> u32 {
+        VERDICTS.iter().find(|(v, ..)| *v == self).map_or(abi::CANNOT, |(_, raw, _)| *raw)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(VERDICTS.iter().find(|(v, ..)| v == self).map_or("", |(.., text)| text))
+    }
+}
+
+struct Table {
+    raw: Vec<abi::ColumnPlan>,
+    _columns: Vec<ColumnPlan>,
+}
+
+pub(crate) fn export_plan(columns: Vec<ColumnPlan>) -> Owned<abi::Plan> {
+    let raw: Vec<_> = columns
+        .iter()
+        .map(|c| abi::ColumnPlan {
+            struct_size: size_of::<abi::ColumnPlan>(),
+            name: abi::Str::new(&c.name),
+            verdict: c.verdict.raw(),
+            reserved: 0,
+            to: c.to,
+            reason: abi::Str::new(&c.reason),
+        })
+        .collect();
+    let mut plan = abi::Plan::new();
+    plan.columns = raw.as_ptr();
+    plan.n_columns = raw.len();
+    plan.release = Some(release);
+    // Moving the Vecs into the Box leaves their heap blocks, and so the pointers into them, where they are.
+    plan.private_data = Box::into_raw(Box::new(Table { raw, _columns: columns })).cast();
+    // SAFETY: made above; nobody else has it.
+    unsafe { Owned::new(plan) }
+}
+
+unsafe extern "C" fn release(plan: *mut abi::Plan) {
+    // SAFETY: set by `export_plan` only; released once because `release` is cleared.
+    unsafe {
+        (*plan).release = None;
+        let table = Box::from_raw((*plan).private_data.cast::<Table>());
+        Poison::new().leave(move || drop(table.raw));
+    }
+}
+
+/// # Safety
+/// The plan's list and strings are valid until it is released.
+pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>> {
+    if plan.n_columns == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: valid by the caller's word.
+    let stride = if plan.columns.is_null() { 0 } else { unsafe { (*plan.columns).struct_size } };
+    if stride < size_of::<abi::ColumnPlan>() || plan.n_columns > 1 << 20 {
+        return Err(Error::internal(format!(
+            "a plan of {} columns of {stride} bytes each is not plausible",
+            plan.n_columns
+        )));
+    }
+    let mut columns = Vec::with_capacity(plan.n_columns);
+    for i in 0..plan.n_columns {
+        // SAFETY: as above.
+        let raw = unsafe { &*plan.columns.byte_add(i * stride) };
+        let verdict = VERDICTS.iter().find(|(_, v, _)| *v == raw.verdict).map(|(v, ..)| *v);
+        // SAFETY: as above.
+        let (name, reason) = unsafe { (raw.name.get()?.to_string(), raw.reason.get()?.to_string()) };
+        let verdict = verdict.ok_or_else(|| {
+            Error::internal(format!(
+                "a plan's verdict on column '{name}' is {}, expected 0 to 3",
+                raw.verdict
+            ))
+        })?;
+        columns.push(ColumnPlan { name, verdict, to: raw.to, reason });
+    }
+    Ok(columns)
+}

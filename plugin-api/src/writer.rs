@@ -1,0 +1,132 @@
+//! Writers of batches: the author's trait and the caller's handle.
+
+use crate::abi;
+use crate::call::{Call, CallSettings};
+use crate::capsule::{self, Capsule};
+use crate::door::{Poison, put};
+use crate::error::{Error, Result};
+use crate::owned::Owned;
+
+/// Takes batches of one schema, as its maker provides it. Dropped before `finish`, it abandons what it wrote.
+pub trait BatchWriter: Send {
+    /// Takes a batch; the capsules that it became, none where it went into the sink.
+    fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>>;
+
+    /// The end, once: what only now can be given.
+    fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>>;
+}
+
+struct Shell {
+    writer: Box<dyn BatchWriter>,
+    finished: bool,
+    poison: Poison,
+}
+
+/// Offers a writer across the boundary; a panic in it poisons its instance.
+pub fn export_writer(writer: Box<dyn BatchWriter>, poison: Poison) -> Owned<abi::Writer> {
+    let mut raw = abi::Writer::new();
+    raw.write = Some(write);
+    raw.finish = Some(finish);
+    raw.release = Some(release);
+    raw.private_data = Box::into_raw(Box::new(Shell { writer, finished: false, poison })).cast();
+    // SAFETY: made above; nobody else has it.
+    unsafe { Owned::new(raw) }
+}
+
+/// A writer that crossed the boundary.
+pub struct WriterHandle(Owned<abi::Writer>);
+
+impl WriterHandle {
+    /// # Safety
+    /// As [`Owned::new`].
+    pub unsafe fn from_raw(raw: Owned<abi::Writer>) -> Self {
+        Self(raw)
+    }
+
+    /// Gives it a batch.
+    pub fn write(&mut self, call: &CallSettings, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        let write = self.0.write.ok_or_else(|| missing("write"))?;
+        let raw = self.0.as_mut_ptr();
+        let mut batch = batch.into_raw();
+        let mut out = abi::Capsules::new();
+        // SAFETY: the writer's own function on itself; it takes the batch whatever happens.
+        let result = Error::check(|err| unsafe { write(raw, &call.raw(), &mut batch, &mut out, err) });
+        // SAFETY: what the writer did not take (it should have) is still ours.
+        drop(unsafe { Owned::new(batch) });
+        result?;
+        // SAFETY: on success the list is ours.
+        capsule::unlist(unsafe { Owned::new(out) })
+    }
+
+    /// Ends it.
+    pub fn finish(mut self, call: &CallSettings) -> Result<Vec<Capsule>> {
+        let finish = self.0.finish.ok_or_else(|| missing("finish"))?;
+        let raw = self.0.as_mut_ptr();
+        let mut out = abi::Capsules::new();
+        // SAFETY: the writer's own function on itself.
+        Error::check(|err| unsafe { finish(raw, &call.raw(), &mut out, err) })?;
+        // SAFETY: on success the list is ours.
+        capsule::unlist(unsafe { Owned::new(out) })
+    }
+}
+
+fn missing(function: &str) -> Error {
+    Error::internal(format!("a writer without '{function}' crossed the boundary"))
+}
+
+unsafe extern "C" fn write(
+    writer: *mut abi::Writer,
+    call: *const abi::Call,
+    batch: *mut abi::Batch,
+    out: *mut abi::Capsules,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // Taken before anything can fail, for the caller does not release it any more.
+    // SAFETY: the caller hands the batch over.
+    let batch = unsafe { Owned::take(batch) };
+    // SAFETY: set by `export_writer` only, whose Box lives until release; one call at a time by contract.
+    let Shell { writer, finished, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
+    let body = || {
+        // SAFETY: the caller's call, alive meanwhile.
+        let call = unsafe { Call::read(call) }?;
+        if *finished {
+            return Err(Error::invalid_argument("write after finish"));
+        }
+        let capsules = writer.write(&call, batch)?;
+        // SAFETY: the caller's out parameter.
+        unsafe { put(out, "write", capsule::list(capsules).into_raw()) }
+    };
+    // SAFETY: the caller's error struct.
+    unsafe { poison.enter(err, body) }
+}
+
+unsafe extern "C" fn finish(
+    writer: *mut abi::Writer,
+    call: *const abi::Call,
+    out: *mut abi::Capsules,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as in `write`.
+    let Shell { writer, finished, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
+    let body = || {
+        // SAFETY: the caller's call, alive meanwhile.
+        let call = unsafe { Call::read(call) }?;
+        if std::mem::replace(finished, true) {
+            return Err(Error::invalid_argument("finish was called before"));
+        }
+        let capsules = writer.finish(&call)?;
+        // SAFETY: the caller's out parameter.
+        unsafe { put(out, "finish", capsule::list(capsules).into_raw()) }
+    };
+    // SAFETY: the caller's error struct.
+    unsafe { poison.enter(err, body) }
+}
+
+unsafe extern "C" fn release(writer: *mut abi::Writer) {
+    // SAFETY: set by `export_writer` only; released once because `release` is cleared.
+    unsafe {
+        (*writer).release = None;
+        let shell = Box::from_raw((*writer).private_data.cast::<Shell>());
+        shell.poison.clone().leave(move || drop(shell));
+    }
+}
