@@ -1,0 +1,121 @@
+//! What Cargo says about the workspace, and running it.
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The workspace that this xtask was built in.
+pub struct Workspace {
+    /// Its root folder.
+    pub root: PathBuf,
+    /// Where Cargo builds.
+    pub target: PathBuf,
+    /// Its members.
+    pub packages: Vec<Package>,
+}
+
+/// One member.
+#[derive(Debug, Clone, Default)]
+pub struct Package {
+    pub name: String,
+    /// Its folder, relative to the root: `memory/client`.
+    pub folder: String,
+    pub dependencies: Vec<Dependency>,
+    /// Names of its cdylib targets, as the library file has them.
+    pub cdylibs: Vec<String>,
+}
+
+/// One line of a member's dependency tables.
+#[derive(Debug, Clone)]
+pub struct Dependency {
+    pub name: String,
+    /// From `[dev-dependencies]`.
+    pub dev: bool,
+}
+
+/// The Cargo that runs this xtask.
+pub fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Runs a command with this terminal; an exit status other than 0 is an error that names it.
+pub fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("cannot start {}", show(command)))?;
+    if !status.success() {
+        bail!("{} ended with {status}", show(command));
+    }
+    Ok(())
+}
+
+/// A command as one would type it.
+pub fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+impl Workspace {
+    /// Asks `cargo metadata`.
+    pub fn load() -> Result<Self> {
+        let mut command = cargo();
+        command.args(["metadata", "--no-deps", "--format-version", "1"]);
+        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+        let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
+        if !output.status.success() {
+            bail!("{} failed: {}", show(&command), String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Self::from_json(&serde_json::from_slice(&output.stdout).context("cargo metadata: not JSON")?)
+    }
+
+    fn from_json(json: &Value) -> Result<Self> {
+        let root = PathBuf::from(text(&json["workspace_root"])?);
+        let target = PathBuf::from(text(&json["target_directory"])?);
+        let packages = list(&json["packages"])?;
+        let packages = packages.iter().map(|p| Package::from_json(p, &root)).collect::<Result<_>>()?;
+        Ok(Self { root, target, packages })
+    }
+
+    /// Whether there is a member of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.packages.iter().any(|p| p.name == name)
+    }
+
+    /// The members that become plugins: thin cdylibs under `plugins/`.
+    pub fn plugins(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|p| p.folder.starts_with("plugins/") && !p.cdylibs.is_empty())
+    }
+
+    /// Where builds of a profile lie.
+    pub fn built(&self, release: bool) -> PathBuf {
+        self.target.join(if release { "release" } else { "debug" })
+    }
+}
+
+impl Package {
+    fn from_json(json: &Value, root: &Path) -> Result<Self> {
+        let manifest = Path::new(text(&json["manifest_path"])?);
+        let folder =
+            manifest.parent().and_then(|f| f.strip_prefix(root).ok()).context("a member outside the root")?;
+        let mut dependencies = Vec::new();
+        for d in list(&json["dependencies"])? {
+            dependencies.push(Dependency { name: text(&d["name"])?.to_owned(), dev: d["kind"] == "dev" });
+        }
+        let mut cdylibs = Vec::new();
+        for target in list(&json["targets"])? {
+            if list(&target["kind"])?.iter().any(|kind| kind == "cdylib") {
+                cdylibs.push(text(&target["name"])?.replace('-', "_"));
+            }
+        }
+        let name = text(&json["name"])?.to_owned();
+        Ok(Self { name, folder: folder.to_string_lossy().into_owned(), dependencies, cdylibs })
+    }
+}
+
+fn text(json: &Value) -> Result<&str> {
+    json.as_str().with_context(|| format!("cargo metadata: expected a string, got {json}"))
+}
+
+fn list(json: &Value) -> Result<&Vec<Value>> {
+    json.as_array().with_context(|| format!("cargo metadata: expected a list, got {json}"))
+}

@@ -1,0 +1,102 @@
+//! `cargo xtask gpu-bundle`: what a machine with a GPU and without Cargo needs to run the suite.
+
+use crate::cargo::{Workspace, cargo, run as run_command, show};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// One line of `tests.txt` is a test program and the folder of its package.
+const RUN_SH: &str = r#"#!/usr/bin/env bash
+# Runs the test programs of this bundle, each in its package's folder if a checkout is around it. Arguments go to each.
+set -uo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+root="$here/../.."
+export CROSSDOCK_BIN="$here/release/crossdock"
+failed=0
+while IFS=$'\t' read -r program folder; do
+  echo "== $program"
+  ( cd "$root/$folder" 2>/dev/null || cd "$here" || exit 1; "$here/release/deps/$program" "$@" ) || failed=1
+done < "$here/tests.txt"
+exit "$failed"
+"#;
+
+/// Builds and packs. The bundle has the shape of a target folder, so that the tests find command and plugins in it
+/// where they always do.
+pub fn run(workspace: &Workspace) -> Result<()> {
+    run_command(cargo().current_dir(&workspace.root).args([
+        "build",
+        "--release",
+        "--workspace",
+        "--lib",
+        "--bins",
+    ]))?;
+    let tests = test_programs(workspace)?;
+
+    let bundle = workspace.root.join("dist/gpu-bundle");
+    if bundle.exists() {
+        fs::remove_dir_all(&bundle).with_context(|| format!("cannot empty {}", bundle.display()))?;
+    }
+    let release = bundle.join("release");
+    fs::create_dir_all(release.join("deps")).with_context(|| format!("cannot make {}", release.display()))?;
+
+    let mut bytes = copy(&workspace.built(true).join("crossdock"), &release)?;
+    for plugin in workspace.plugins() {
+        for name in &plugin.cdylibs {
+            bytes += copy(&workspace.built(true).join(format!("lib{name}.so")), &release)?;
+        }
+    }
+    let mut lines = String::new();
+    for (program, folder) in &tests {
+        bytes += copy(program, &release.join("deps"))?;
+        lines += &format!("{}\t{folder}\n", program.file_name().unwrap_or_default().to_string_lossy());
+    }
+    fs::write(bundle.join("tests.txt"), lines)?;
+    let script = bundle.join("run.sh");
+    fs::write(&script, RUN_SH)?;
+    #[cfg(unix)]
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    println!(
+        "{}: {} test programs, {} MiB; run {}",
+        bundle.display(),
+        tests.len(),
+        bytes >> 20,
+        script.display()
+    );
+    Ok(())
+}
+
+/// Builds the tests; each program with its package's folder.
+fn test_programs(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>> {
+    let mut command = cargo();
+    command.current_dir(&workspace.root).stderr(Stdio::inherit());
+    command.args(["test", "--release", "--workspace", "--exclude", "xtask", "--exclude", "xtask-compare"]);
+    command.args(["--lib", "--bins", "--tests", "--no-run", "--message-format", "json"]);
+    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
+    if !output.status.success() {
+        bail!("{} ended with {}", show(&command), output.status);
+    }
+    let mut programs = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        let (Some(program), Some(manifest)) =
+            (message["executable"].as_str(), message["manifest_path"].as_str())
+        else {
+            continue;
+        };
+        let folder = Path::new(manifest).parent().and_then(|f| f.strip_prefix(&workspace.root).ok());
+        let folder = folder.map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
+        programs.push((PathBuf::from(program), folder));
+    }
+    Ok(programs)
+}
+
+/// Copies a file into a folder; its bytes.
+fn copy(file: &Path, folder: &Path) -> Result<u64> {
+    let name = file.file_name().with_context(|| format!("{} is no file", file.display()))?;
+    fs::copy(file, folder.join(name)).with_context(|| format!("cannot copy {}", file.display()))
+}

@@ -1,0 +1,71 @@
+//! The project's own commands, as `cargo xtask COMMAND`.
+
+mod bench;
+mod bless;
+mod cargo;
+mod demo;
+mod gpu_bundle;
+mod test;
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The project's own commands.
+///
+/// Needs Rust and a C compiler; `test` also needs Python 3.11 or newer with venv. Everything that these commands make
+/// lies under the target folder, or `dist/` for bundles.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything that must hold: format, house rules, lints, builds, tests in Rust, C and Python, sanitizer
+    ///
+    /// Every step runs, whatever became of the ones before. The last line counts: `N passed, N failed, N skipped`;
+    /// a step without tests of its own (a format check, a build) counts as one. The golden tests need Arrow's golden
+    /// files, and find them through ARROW_TEST_DATA.
+    ///
+    /// A Rust test that cannot run on this machine writes a line `skipped: NAME: WHY` with
+    /// `writeln!(std::io::stderr(), ...)`, which the test harness does not capture, and returns; it is counted as
+    /// skipped, not as passed.
+    Test(test::Options),
+    /// Build, load the plugins, take the sample through arrow-c-device and back, and check that nothing changed
+    Demo,
+    /// Check the rules of the house that no linter knows: who may use whom, sizes of files, words, numbering
+    Tidy,
+    /// Write plugin-api/abi/layout.txt anew from the Rust structs, after a change of the ABI that is meant
+    Bless,
+    /// Run the benchmarks, each beside its peer; arguments after `--` go to them
+    Bench(bench::Options),
+    /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
+    GpuBundle,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    let workspace = cargo::Workspace::load()?;
+    match command {
+        Command::Test(options) => return test::run(&workspace, &options),
+        Command::Demo => demo::run(&workspace)?,
+        Command::Tidy => tidy::run(&workspace)?,
+        Command::Bless => bless::run(&workspace)?,
+        Command::Bench(options) => bench::run(&workspace, &options)?,
+        Command::GpuBundle => gpu_bundle::run(&workspace)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

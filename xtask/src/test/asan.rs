@@ -1,0 +1,63 @@
+//! The tests of everything that touches raw memory or the boundary, under AddressSanitizer.
+
+use super::{Outcome, stream};
+use crate::cargo::{Workspace, run as run_command};
+use anyhow::{Context, Result};
+use std::process::Command;
+
+/// The packages whose tests run here, in so far as they exist.
+const BOUNDARY: &[&str] = &[
+    "crossdock-plugin-api",
+    "crossdock-memory",
+    "crossdock-memory-backend",
+    "crossdock-kernels",
+    "crossdock-arrays",
+    "crossdock-arrow-c-device",
+    "crossdock-arrow-ipc",
+    "crossdock",
+    "crossdock-tests",
+];
+
+/// Where AddressSanitizer comes with the toolchain, of the platforms that we support.
+const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+
+/// Builds plugins and tests with a nightly toolchain and runs them; skipped where there is none.
+pub fn run(workspace: &Workspace) -> Result<Outcome> {
+    let version = nightly("rustc").arg("-vV").output();
+    let Some(version) = version.ok().filter(|o| o.status.success()) else {
+        return Ok(Outcome::Skipped("no nightly toolchain".to_owned()));
+    };
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let target =
+        version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    if !TARGETS.contains(&target) {
+        return Ok(Outcome::Skipped(format!("no AddressSanitizer for {target}")));
+    }
+
+    let plugins = workspace.plugins().map(|p| p.name.as_str());
+    let packages: Vec<&str> = BOUNDARY.iter().copied().filter(|p| workspace.has(p)).chain(plugins).collect();
+    run_command(&mut sanitized(workspace, target, "build", &packages))?;
+    stream::cargo_test(sanitized(workspace, target, "test", &packages).arg("--no-fail-fast"))
+}
+
+/// A program of rustup's nightly toolchain, whatever toolchain runs this.
+fn nightly(program: &str) -> Command {
+    let mut command = Command::new(program);
+    command.arg("+nightly");
+    for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
+    let mut command = nightly("cargo");
+    // The plugins find the sanitizer's functions in the program that loads them: hence -rdynamic.
+    command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic");
+    // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
+    command.env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned()));
+    command.current_dir(&workspace.root).args([what, "--target", target, "--target-dir"]);
+    command.arg(workspace.target.join("asan")).args(["--lib", "--bins", "--tests"]);
+    command.args(packages.iter().flat_map(|package| ["--package", package]));
+    command
+}

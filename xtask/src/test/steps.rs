@@ -1,0 +1,51 @@
+//! What each step runs.
+
+use super::{Outcome, Step, asan, python, stream};
+use crate::cargo::{Workspace, cargo, run as run_command};
+use crate::tidy;
+use anyhow::Result;
+use std::process::Command;
+
+/// Every target but the benchmarks. The build and the tests select the same, for then Cargo settles on the same
+/// features in both and builds nothing twice.
+const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
+
+/// Runs one step. An error is a failure of the step.
+pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> {
+    let cargo_in_root = |arguments: &[&str]| {
+        let mut command = cargo();
+        command.current_dir(&workspace.root).args(arguments);
+        command
+    };
+    let with_profile = |mut command: Command| {
+        command.args(release.then_some("--release"));
+        command
+    };
+    match step {
+        Step::Fmt => Ok(Outcome::check(run_command(&mut cargo_in_root(&["fmt", "--all", "--check"])))),
+        Step::Tidy => Ok(Outcome::check(tidy::run(workspace))),
+        Step::Clippy => Ok(Outcome::check(run_command(
+            cargo_in_root(&["clippy", "--workspace", "--all-targets"]).args(["--", "-D", "warnings"]),
+        ))),
+        Step::Build => Ok(Outcome::check(run_command(with_profile(cargo_in_root(&["build"])).args(TARGETS)))),
+        Step::Rust => {
+            stream::cargo_test(with_profile(cargo_in_root(&["test"])).args(TARGETS).arg("--no-fail-fast"))
+        }
+        Step::Doc => {
+            let mut command =
+                with_profile(cargo_in_root(&["test", "--workspace", "--doc", "--no-fail-fast"]));
+            stream::cargo_test(&mut command)
+        }
+        Step::StableAbi => stream::cargo_test(&mut with_profile(cargo_in_root(&[
+            "test",
+            "--package",
+            "crossdock-plugin-api",
+            "--features",
+            "stable-abi",
+            "--test",
+            "stable_abi",
+        ]))),
+        Step::Python => python::run(workspace, &workspace.built(release).join("crossdock")),
+        Step::Asan => asan::run(workspace),
+    }
+}
