@@ -1,0 +1,73 @@
+//! abi_stable's view of the boundary. That this compiles is the proof that each struct is FFI-safe: the derive
+//! refuses a field that is not. Its layout checker is what the comparison with the last release will use; here it is
+//! shown to tell structs apart.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+#![allow(non_local_definitions)]
+
+use abi_stable::StableAbi;
+use abi_stable::abi_stability::abi_checking::check_layout_compatibility;
+use abi_stable::type_layout::TypeLayout;
+use crossdock_plugin_api::{abi, layout};
+
+macro_rules! structs {
+    ($($name:ident),* $(,)?) => { vec![ $((stringify!($name), <abi::$name as StableAbi>::LAYOUT)),* ] };
+}
+
+fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
+    structs! {
+        ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
+        Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, Format, Input, Importer,
+        ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Encoding, Host, HostLog, HostSession,
+        Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, Grid, Memory, PluginEntry, PluginMeta,
+    }
+}
+
+#[repr(C)]
+#[derive(StableAbi)]
+struct Released {
+    struct_size: usize,
+    name: *const core::ffi::c_char,
+    bytes: u64,
+}
+
+/// The same fields, two of them exchanged.
+#[repr(C)]
+#[derive(StableAbi)]
+struct Moved {
+    struct_size: usize,
+    bytes: u64,
+    name: *const core::ffi::c_char,
+}
+
+#[test]
+fn every_struct_of_the_record_is_proved_ffi_safe() {
+    let proved: Vec<usize> = structs().iter().map(|(_, layout)| layout.size()).collect();
+    let recorded: Vec<usize> = layout::layouts().iter().map(|s| s.size).collect();
+    assert_eq!(
+        proved, recorded,
+        "sizes by abi_stable (left) and by the record (right), in the record's order"
+    );
+}
+
+#[test]
+fn every_struct_is_compatible_with_itself() {
+    for (name, layout) in structs() {
+        if let Err(errors) = check_layout_compatibility(layout, layout) {
+            panic!("{name}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn different_structs_are_rejected() {
+    for pair in structs().windows(2) {
+        let [(left, a), (right, b)] = pair else { unreachable!("windows of two") };
+        assert!(check_layout_compatibility(a, b).is_err(), "{left} passes for {right}");
+    }
+}
+
+#[test]
+fn a_moved_field_is_rejected() {
+    assert!(check_layout_compatibility(Released::LAYOUT, Released::LAYOUT).is_ok());
+    assert!(check_layout_compatibility(Released::LAYOUT, Moved::LAYOUT).is_err());
+}
