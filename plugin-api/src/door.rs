@@ -69,15 +69,16 @@ impl Poison {
     }
 }
 
-/// A null out parameter is the caller's mistake; this is where it is named.
+/// Writes what `value` makes to an out parameter. A null one is the caller's mistake and is named here, before anything
+/// is made that nobody would release.
 ///
 /// # Safety
 /// `out` is null or valid for writes.
-pub unsafe fn put<T>(out: *mut T, what: &str, value: T) -> Result<()> {
+pub unsafe fn put<T>(out: *mut T, what: &str, value: impl FnOnce() -> T) -> Result<()> {
     if out.is_null() {
         return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
     }
     // SAFETY: not null, and valid by the caller's word. What was there is zero or undefined: it is not dropped.
-    unsafe { out.write(value) };
+    unsafe { out.write(value()) };
     Ok(())
 }

@@ -158,8 +158,8 @@ unsafe extern "C" fn formats<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let list = shell.exporter_formats()?.raw();
-            put(out, "formats", list.as_ptr())?;
-            put(n_out, "formats", list.len())
+            put(out, "formats", || list.as_ptr())?;
+            put(n_out, "formats", || list.len())
         })
     }
 }
@@ -185,7 +185,7 @@ unsafe extern "C" fn plan<P: Plugin>(
                 from,
                 &Options::read(options, n_options)?,
             )?;
-            put(out, "plan", export_plan(columns).into_raw())
+            put(out, "plan", || export_plan(columns).into_raw())
         })
     }
 }
@@ -215,7 +215,7 @@ unsafe extern "C" fn begin<P: Plugin>(
                 &Options::read(options, n_options)?,
                 sink,
             )?;
-            put(out, "begin", export_writer(writer, shell.poison().clone()).into_raw())
+            put(out, "begin", || export_writer(writer, shell.poison().clone()).into_raw())
         })
     }
 }

@@ -149,8 +149,8 @@ unsafe extern "C" fn formats<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let list = shell.importer_formats()?.raw();
-            put(out, "formats", list.as_ptr())?;
-            put(n_out, "formats", list.len())
+            put(out, "formats", || list.as_ptr())?;
+            put(n_out, "formats", || list.len())
         })
     }
 }
@@ -180,7 +180,7 @@ unsafe extern "C" fn open<P: Plugin>(
                 schema.as_ref(),
                 &Options::read(options, n_options)?,
             )?;
-            put(out, "open", export_stream(stream, shell.poison().clone()).into_raw())
+            put(out, "open", || export_stream(stream, shell.poison().clone()).into_raw())
         })
     }
 }

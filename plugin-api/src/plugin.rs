@@ -117,7 +117,7 @@ unsafe extern "C" fn create<P: Plugin>(
             exporter_formats: OnceLock::new(),
         };
         // SAFETY: the host's out parameter.
-        unsafe { put(out, "create", Box::into_raw(Box::new(shell)).cast()) }
+        unsafe { put(out, "create", || Box::into_raw(Box::new(shell)).cast()) }
     };
     // SAFETY: the host's error struct.
     unsafe { poison.enter(err, body) }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::owned::Owned;
 
 /// What can be read, as its maker provides it.
+#[allow(clippy::len_without_is_empty)]
 pub trait ByteSource: Send + Sync {
     /// A name for messages.
     fn name(&self) -> &str;
@@ -217,7 +218,7 @@ unsafe extern "C" fn read_at(
             .then(|| shell.serial.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         let n = shell.source.read_at(offset, to)?;
         // SAFETY: the reader's out parameter.
-        unsafe { put(out_read, "read_at", n) }
+        unsafe { put(out_read, "read_at", || n) }
     };
     // SAFETY: the reader's error struct.
     unsafe { shell.poison.enter(err, body) }

@@ -86,7 +86,12 @@ unsafe extern "C" fn get_schema(
     // SAFETY: set by `export_stream` only, whose Box lives until release; one call at a time by contract.
     let Shell { stream, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
     // SAFETY: the caller's out parameter and error struct.
-    unsafe { poison.enter(err, || put(out, "get_schema", stream.schema()?.into_raw())) }
+    unsafe {
+        poison.enter(err, || {
+            let schema = stream.schema()?;
+            put(out, "get_schema", || schema.into_raw())
+        })
+    }
 }
 
 unsafe extern "C" fn get_next(
@@ -100,9 +105,9 @@ unsafe extern "C" fn get_next(
     let body = || {
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        let batch = stream.next(&call)?.map_or_else(abi::Batch::new, Owned::into_raw);
+        let batch = stream.next(&call)?;
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "get_next", batch) }
+        unsafe { put(out, "get_next", || batch.map_or_else(abi::Batch::new, Owned::into_raw)) }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }

@@ -94,7 +94,7 @@ unsafe extern "C" fn write(
         }
         let capsules = writer.write(&call, batch)?;
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "write", capsule::list(capsules).into_raw()) }
+        unsafe { put(out, "write", || capsule::list(capsules).into_raw()) }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }
@@ -116,7 +116,7 @@ unsafe extern "C" fn finish(
         }
         let capsules = writer.finish(&call)?;
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "finish", capsule::list(capsules).into_raw()) }
+        unsafe { put(out, "finish", || capsule::list(capsules).into_raw()) }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }
