@@ -1,0 +1,100 @@
+//! What a device must be able to do. Host devices are one implementation; others come as files beside it.
+
+mod host;
+
+use std::ffi::c_void;
+
+use crossdock_plugin_api::{Device, Result, abi};
+
+use crate::resource::Resource;
+
+pub(crate) use host::HostDevice;
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceDescription {
+    /// Type and number.
+    pub device: Device,
+    /// "cpu", "untouchable".
+    pub name: String,
+    /// What a person would call it.
+    pub description: String,
+    /// Bytes; 0 if unknown.
+    pub memory_bytes: u64,
+    /// Whether the host may dereference its addresses.
+    pub host_accessible: bool,
+}
+
+/// A queue on one device. Its address is the handle that crosses the boundary.
+pub(crate) struct Stream {
+    /// Whose it is: handles of two backends must not mix.
+    pub backend: usize,
+    pub device_index: usize,
+    /// The device's own handle, null where there is none.
+    pub raw: *mut c_void,
+}
+
+// SAFETY: `raw` is only handed on; no device binds a stream to a thread.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
+/// The address that an event handle points at. Host devices have none: what was enqueued there has run.
+pub(crate) type EventHandle = *mut abi::Event;
+
+/// One device, behind [`crate::Backend`]. Addresses and ranges come from strangers: each function checks what it can
+/// and refuses by name. Functions return when the work is enqueued, which on host devices means done.
+pub(crate) trait DeviceBackend: Send + Sync {
+    fn describe(&self) -> &DeviceDescription;
+
+    /// Where its memory comes from, policies included.
+    fn memory(&self) -> &dyn Resource;
+
+    /// The address at which this device's own functions reach `bytes` bytes at the published `address`.
+    fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;
+
+    /// Whether `address` is known to be this device's: its block's base and length where they are known too.
+    fn find(&self, address: *const c_void) -> Found;
+
+    /// Where the host may dereference the range; null: nowhere.
+    fn host_address(&self, address: *const c_void, bytes: usize) -> *mut c_void;
+
+    /// # Safety
+    /// Both addresses were resolved for `bytes` bytes, which stay allocated until the copy has run.
+    unsafe fn copy(&self, stream: &Stream, to: *mut u8, from: *const u8, bytes: usize) -> Result<()>;
+
+    /// # Safety
+    /// As [`DeviceBackend::copy`].
+    unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()>;
+
+    /// # Safety
+    /// The kernel's struct is whole, and the arguments are those that it declares.
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        kernel: &abi::Kernel,
+        grid: abi::Grid,
+        args: &[abi::Arg],
+    ) -> Result<()>;
+
+    /// A new queue's own handle.
+    fn stream_create(&self) -> Result<*mut c_void>;
+    fn stream_destroy(&self, stream: &Stream);
+    fn stream_synchronize(&self, stream: &Stream) -> Result<()>;
+    fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()>;
+    fn stream_wait_raw(&self, stream: &Stream, sync_event: *mut c_void) -> Result<()>;
+    fn stream_is_capturing(&self, stream: &Stream) -> Result<bool>;
+    /// Null where everything has run.
+    fn event_record(&self, stream: &Stream) -> Result<EventHandle>;
+}
+
+/// What a device knows about an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// It is not one of its own, or cannot be told.
+    No,
+    Block {
+        base: usize,
+        bytes: usize,
+    },
+}

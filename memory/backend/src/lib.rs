@@ -1,0 +1,55 @@
+//! The one owner of memory behind a Crossdock host.
+//!
+//! A [`Backend`] holds the devices, the budget, the pools and the books of one host. It opens an [`Account`] for each
+//! plugin instance, whose [`Account::memory`] is the interface `crossdock.host.memory/1` that the instance is given:
+//! everything that a plugin allocates, copies and launches comes through there and is counted under its name.
+//!
+//! ```
+//! use crossdock_memory_backend::Backend;
+//! use crossdock_plugin_api::{Device, Error, abi};
+//!
+//! let backend = Backend::builder().limit_bytes(1 << 20).build();
+//! let account = backend.account("example");
+//! let memory = account.memory();
+//!
+//! let mut block = abi::Allocation::default();
+//! Error::check(|err| unsafe {
+//!     ((*memory).alloc.unwrap())(memory, Device::CPU, 4096, 64, std::ptr::null_mut(), &mut block, err)
+//! })?;
+//! assert_eq!(backend.leaks()[0].to_string(), "'example' holds 4096 bytes in 1 block on cpu");
+//!
+//! unsafe { ((*memory).free.unwrap())(memory, block.block, std::ptr::null(), 0, 0) };
+//! assert!(backend.leaks().is_empty());
+//! # Ok::<(), Error>(())
+//! ```
+//!
+//! **Devices.** `cpu` always, `untouchable` ([`BackendBuilder::untouchable`]) for tests. Both have immediate streams: a
+//! function returns when its work is done, and no event is ever made. Pinned memory is plain host memory, and
+//! `cuda_host` addresses are the host's. [`Backend::cuda`] says what there is of CUDA, or what is missing.
+//!
+//! **Lifetime.** A block keeps its account open, and an account its backend. Freeing goes to the account that
+//! allocated, whatever memory object it is called with. A stream belongs to one backend; another one refuses it.
+//!
+//! **What `pointer` knows.** Blocks of `untouchable`, with base and length. Any other address is taken for the host's,
+//! and its block is not looked for.
+//!
+//! **Where no stream is given**, alloc takes the device's default one; fill and launch that of the device on which
+//! their (first) address is known to lie, else that of `cpu`.
+//!
+//! The backend has no global state, holds no lock while it runs a kernel's twin, and lets nothing unwind out.
+
+mod account;
+mod backend;
+pub mod cuda;
+mod device;
+mod fault;
+mod ledger;
+mod resource;
+mod vtable;
+
+pub use account::Account;
+pub use backend::{Backend, BackendBuilder};
+pub use cuda::{CudaDevice, CudaMissing, CudaPresence};
+pub use device::DeviceDescription;
+pub use fault::{Faults, Operation};
+pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};
