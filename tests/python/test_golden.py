@@ -1,0 +1,27 @@
+"""Arrow's own golden files through `crossdock convert`, with pyarrow reading what comes out."""
+
+import pytest
+from conftest import golden_cases
+from peers import FORMS, assert_equal, read
+
+GOLDEN_ENDINGS = {"file": ".arrow_file", "stream": ".stream"}
+VIAS = {"alone": (), "via": ("--via", "arrow-c-device")}
+CASES = golden_cases()
+
+
+def test_every_golden_case_is_there_in_both_forms(golden):
+    """Skipped, with the reason, where there are no golden files: the cases below are then none."""
+    for case in CASES:
+        for ending in GOLDEN_ENDINGS.values():
+            assert case.with_name(case.name + ending).is_file(), f"{case}{ending} is not in {golden}"
+
+
+@pytest.mark.parametrize("via", VIAS)
+@pytest.mark.parametrize("out_form", FORMS)
+@pytest.mark.parametrize("in_form", GOLDEN_ENDINGS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parent.name}-{case.name}")
+def test_every_golden_case_comes_out_as_pyarrow_reads_it(convert, tmp_path, case, in_form, out_form, via):
+    source = case.with_name(case.name + GOLDEN_ENDINGS[in_form])
+    target = tmp_path / f"out{FORMS[out_form]}"
+    convert(source, target, *VIAS[via])
+    assert_equal(read(source, in_form), read(target, out_form))
