@@ -7,7 +7,8 @@ use super::{Budget, HostMemory, Refusal, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
 /// Free lists by size class, four classes to a doubling: a block wastes at most a fifth of its size, and its reuse is
-/// a push or a pop. Only for devices whose streams are immediate: a block is free the moment it is given back. What is kept counts against `cap_bytes`, and against the budget where there is one.
+/// a push or a pop. What is kept counts against `cap_bytes`, and against the budget where there is one. For devices
+/// with immediate streams only: a block is reused from the moment in which it comes back.
 pub(crate) struct Pool<R: Resource> {
     inner: R,
     cap_bytes: usize,
@@ -26,14 +27,21 @@ impl<R: Resource> Pool<R> {
         self.classes.get(index).map(|list| list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Counts `bytes` as kept, or says that there is no room for them.
-    fn keep(&self, bytes: usize) -> bool {
-        if self.kept_bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) <= self.cap_bytes
-            && self.budget.as_ref().is_none_or(|budget| budget.charge(bytes).is_ok())
+    /// Counts `bytes` as kept, or says that there is no room for them. The cap makes room by evicting others; the
+    /// budget does not, since what it lacks room for is better not kept at all.
+    fn keep(&self, bytes: usize, class_index: usize) -> bool {
+        if bytes > self.cap_bytes || self.budget.as_ref().is_some_and(|budget| budget.charge(bytes).is_err())
         {
+            return false;
+        }
+        let over = |kept: usize| kept.saturating_add(bytes).saturating_sub(self.cap_bytes);
+        if over(self.kept_bytes.load(Ordering::Relaxed)) > 0 {
+            self.evict(over(self.kept_bytes.load(Ordering::Relaxed)), Some(class_index));
+        }
+        if over(self.kept_bytes.fetch_add(bytes, Ordering::Relaxed)) == 0 {
             return true;
         }
-        self.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.unkeep(bytes);
         false
     }
 
@@ -77,10 +85,7 @@ impl<R: Resource> Resource for Pool<R> {
     fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
         let Some(class) = Class::of(region.request) else { return self.inner.release(region, uses, lent) };
         let region = Region { request: class.request(), ..region };
-        let room = self.keep(class.bytes)
-            || (class.bytes <= self.cap_bytes
-                && self.evict(class.bytes, Some(class.index)) >= class.bytes
-                && self.keep(class.bytes));
+        let room = self.keep(class.bytes, class.index);
         match self.class(class.index) {
             Some(mut list) if room => list.push(region),
             _ => self.inner.release(region, uses, lent),
