@@ -1,0 +1,178 @@
+//! Columns of one length under one schema.
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_memory::{Device, Error, Result};
+use std::sync::Arc;
+
+use crate::DeviceArray;
+
+/// A record batch whose buffers all lie on one device.
+#[derive(Clone, Debug)]
+pub struct DeviceBatch {
+    schema: SchemaRef,
+    len: usize,
+    columns: Vec<DeviceArray>,
+    device: Device,
+}
+
+impl DeviceBatch {
+    /// A batch of `len` rows, after checking that the columns are as many, of the types and of the length that the
+    /// schema and `len` say, and on one device.
+    pub fn try_new(schema: SchemaRef, len: usize, columns: Vec<DeviceArray>) -> Result<Self> {
+        if schema.fields().len() != columns.len() {
+            return Err(Error::invalid_argument(format!(
+                "a batch has {} columns, its schema {} fields",
+                columns.len(),
+                schema.fields().len()
+            )));
+        }
+        for (field, column) in schema.fields().iter().zip(&columns) {
+            if !field.data_type().equals_datatype(column.data_type()) {
+                return Err(Error::invalid_argument(format!(
+                    "column '{}' is of type {}, expected {}",
+                    field.name(),
+                    column.data_type(),
+                    field.data_type()
+                )));
+            }
+        }
+        Self::of_checked_types(schema, len, columns)
+    }
+
+    /// The same where the columns were made after the schema.
+    pub(crate) fn of_checked_types(schema: SchemaRef, len: usize, columns: Vec<DeviceArray>) -> Result<Self> {
+        for (field, column) in schema.fields().iter().zip(&columns) {
+            if column.len() != len {
+                return Err(Error::bad_data(format!(
+                    "column '{}' has {} values, expected {len} as the batch has rows",
+                    field.name(),
+                    column.len()
+                )));
+            }
+        }
+        let device = one_device(&schema, &columns)?;
+        Ok(Self { schema, len, columns, device })
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// How many rows.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The columns, in the schema's order.
+    pub fn columns(&self) -> &[DeviceArray] {
+        &self.columns
+    }
+
+    /// The `i`-th column.
+    pub fn column(&self, i: usize) -> Option<&DeviceArray> {
+        self.columns.get(i)
+    }
+
+    /// The columns by themselves.
+    pub fn into_columns(self) -> Vec<DeviceArray> {
+        self.columns
+    }
+
+    /// Where all of its buffers lie; the CPU if it has none.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// `len` rows from `offset` on, in the same buffers.
+    pub fn slice(&self, offset: usize, len: usize) -> Result<Self> {
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::invalid_argument(format!(
+                "a slice of rows {offset}..+{len} lies outside a batch of {} rows",
+                self.len
+            )));
+        }
+        let columns = self.columns.iter().map(|column| column.slice(offset, len)).collect::<Result<_>>()?;
+        Ok(Self { schema: self.schema.clone(), len, columns, device: self.device })
+    }
+
+    /// The columns at `indices`, in that order; the schema's metadata stays.
+    pub fn select(&self, indices: &[usize]) -> Result<Self> {
+        let mut fields = Vec::new();
+        let mut columns = Vec::new();
+        for &i in indices {
+            let (Some(field), Some(column)) = (self.schema.fields().get(i), self.columns.get(i)) else {
+                return Err(Error::invalid_argument(format!(
+                    "column {i} was asked for, of a batch with {} columns",
+                    self.columns.len()
+                )));
+            };
+            fields.push(field.clone());
+            columns.push(column.clone());
+        }
+        let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
+        Self::of_checked_types(schema, self.len, columns)
+    }
+
+    /// The same rows under another schema of the same types (other names, other metadata).
+    pub fn with_schema(self, schema: SchemaRef) -> Result<Self> {
+        Self::try_new(schema, self.len, self.columns)
+    }
+
+    /// Bytes of its buffers, those of unknown length not counted. Buffers that a slice shares with the whole count
+    /// whole.
+    pub fn bytes(&self) -> u64 {
+        self.columns.iter().map(known_bytes).fold(0, |sum, (bytes, _)| u64::saturating_add(sum, bytes))
+    }
+
+    /// Bytes of one column's buffers; `None` where there is no such column or a length is unknown.
+    pub fn column_bytes(&self, i: usize) -> Option<u64> {
+        let (bytes, all) = known_bytes(self.columns.get(i)?);
+        all.then_some(bytes)
+    }
+
+    pub(crate) fn columns_mut(&mut self) -> &mut [DeviceArray] {
+        &mut self.columns
+    }
+}
+
+/// The bytes of known length, and whether that is all of them.
+fn known_bytes(array: &DeviceArray) -> (u64, bool) {
+    let (mut bytes, mut all) = (0u64, true);
+    // The closure never fails.
+    let _ = array.walk(&mut |node| {
+        for buffer in node.buffers().iter().flatten() {
+            match buffer.len() {
+                Some(n) => bytes = bytes.saturating_add(n as u64),
+                None => all = false,
+            }
+        }
+        Ok(())
+    });
+    (bytes, all)
+}
+
+fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Device> {
+    let mut device = None;
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        column.walk(&mut |node| {
+            for buffer in node.buffers().iter().flatten() {
+                let expected = *device.get_or_insert(buffer.device());
+                if buffer.device() != expected {
+                    return Err(Error::invalid_argument(format!(
+                        "column '{}' lies on {}, the columns before it on {expected}: move them to one device",
+                        field.name(),
+                        buffer.device()
+                    )));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(device.unwrap_or(Device::CPU))
+}

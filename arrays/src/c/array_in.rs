@@ -1,0 +1,339 @@
+//! `ArrowArray` and `ArrowDeviceArray` in. No device is asked anything, and nothing is copied.
+
+use std::ffi::c_void;
+
+use arrow_schema::{DataType, Field, SchemaRef};
+use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result};
+use crossdock_plugin_api::{Owned, abi};
+
+use crate::layout::{Layout, layout, shown};
+use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
+
+/// Data buffers that one view array may have: far beyond what concatenation makes, and few enough to walk.
+const MOST_VARIADIC: i64 = 1 << 20;
+
+/// The batch that crossed the boundary, under the schema that it belongs to. What the host can see is checked; sizes that
+/// the batch does not tell stay unknown. The array is released when the last of its buffers is gone.
+pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
+    if raw.struct_size < size_of::<abi::Batch>() {
+        return Err(Error::version(format!(
+            "a batch struct has {} bytes, expected at least {}",
+            raw.struct_size,
+            size_of::<abi::Batch>()
+        )));
+    }
+    let raw = raw.into_raw();
+    // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
+    let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
+    let root = Root::of(&array);
+    let mut reader = Reader::new(array, memory)?;
+    reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
+    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
+    let batch = unsafe { reader.batch(&root, schema, memory) }?;
+    if !raw.buffer_sizes.is_null() && reader.next_size != raw.n_buffer_sizes {
+        return Err(Error::bad_data(format!(
+            "a batch tells the sizes of {} buffers, expected {}",
+            raw.n_buffer_sizes, reader.next_size
+        )));
+    }
+    Ok(batch)
+}
+
+/// An array of `field`'s type from any producer of the C Device interface. See [`import_batch`].
+pub fn import_device_array(
+    raw: Owned<abi::ArrowDeviceArray>,
+    field: &Field,
+    memory: &Memory,
+) -> Result<DeviceArray> {
+    let root = Root::of(&raw);
+    let mut reader = Reader::new(raw, memory)?;
+    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
+    unsafe { reader.array(&root.array, field.data_type(), 1) }.map_err(|e| in_field(e, field))
+}
+
+/// An array of `field`'s type, in host memory, from any producer of the C Data interface. See [`import_batch`].
+pub fn import_array(raw: Owned<abi::ArrowArray>, field: &Field, memory: &Memory) -> Result<DeviceArray> {
+    let raw = abi::ArrowDeviceArray {
+        array: raw.into_raw(),
+        device_id: Device::CPU.id,
+        device_type: Device::CPU.r#type,
+        ..Default::default()
+    };
+    // SAFETY: the array was the `Owned` one's, which is gone; the rest says what a C Data array is.
+    import_device_array(unsafe { Owned::new(raw) }, field, memory)
+}
+
+fn in_field(e: Error, field: &Field) -> Error {
+    if field.name().is_empty() { e } else { e.context(format!("'{}'", shown(field.name()))) }
+}
+
+/// A bitwise look at the outermost struct, whose owner moves away; what it points at stays. Never released.
+struct Root {
+    array: std::mem::ManuallyDrop<abi::ArrowArray>,
+}
+
+impl Root {
+    fn of(raw: &Owned<abi::ArrowDeviceArray>) -> Self {
+        // SAFETY: plain values; `abi::ArrowArray` has no drop, and the copy's release is not called.
+        Self { array: std::mem::ManuallyDrop::new(unsafe { std::ptr::read(&raw.array) }) }
+    }
+}
+
+/// The end of an imported array: its release. The memory stays until then, since whoever made the array may need it.
+struct Foreign {
+    _array: Owned<abi::ArrowDeviceArray>,
+    _memory: Memory,
+}
+
+// SAFETY: shared references to it do nothing; it is only dropped, on whichever thread comes last, as releases allow.
+unsafe impl Sync for Foreign {}
+
+struct Reader {
+    owner: ForeignOwner,
+    device: Device,
+    ready: Ready,
+    sizes: (*const i64, usize),
+    next_size: usize,
+}
+
+impl Reader {
+    fn new(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
+        if raw.is_released() {
+            return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
+        }
+        let device = Device::from_arrow(raw.device_type, raw.device_id);
+        let known = [
+            abi::DEVICE_CPU,
+            abi::DEVICE_CUDA,
+            abi::DEVICE_CUDA_HOST,
+            abi::DEVICE_CUDA_MANAGED,
+            abi::DEVICE_EXT_DEV,
+        ];
+        if !known.contains(&raw.device_type) {
+            return Err(Error::unsupported(format!(
+                "an array lies on a device of type {}; expected {known:?} (cpu, cuda, cuda_host, cuda_managed, test)",
+                raw.device_type
+            )));
+        }
+        if device != Device::CPU && !(0..=i64::from(i32::MAX)).contains(&raw.device_id) {
+            return Err(Error::bad_data(format!(
+                "an array lies on device {} of type {}, expected a device id of 0 or more",
+                raw.device_id, raw.device_type
+            )));
+        }
+        if device == Device::CPU && !raw.sync_event.is_null() {
+            return Err(Error::bad_data("an array on the cpu has a sync_event, expected NULL"));
+        }
+        // SAFETY: `Owned` vouches for the struct, so for the event, which lives as long as the array.
+        let ready = unsafe { Ready::from_sync_event(raw.sync_event) };
+        let owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
+        Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
+    }
+
+    /// # Safety
+    /// `root` is a valid array that `self.owner` keeps, and `self.sizes` are its sizes.
+    unsafe fn batch(&mut self, root: &Root, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
+        let raw = &root.array;
+        let root_type = DataType::Struct(schema.fields().clone());
+        // SAFETY: passed on from the caller.
+        let root = unsafe { self.array(raw, &root_type, 0) }?;
+        if root.null_count() != Some(0) {
+            let nulls = root.count_nulls(&memory.default_stream(self.device)?)?;
+            if nulls > 0 {
+                return Err(Error::unsupported(format!("a batch has {nulls} null rows, expected none")));
+            }
+        }
+        let (offset, len) = (root.offset(), root.len());
+        let mut columns = root.children;
+        for column in &mut columns {
+            if offset != 0 || column.len != len {
+                *column = column.slice(offset, len)?;
+            }
+        }
+        DeviceBatch::of_checked_types(schema.clone(), len, columns)
+    }
+
+    /// # Safety
+    /// `raw` is a valid array that `self.owner` keeps.
+    unsafe fn array(
+        &mut self,
+        raw: &abi::ArrowArray,
+        data_type: &DataType,
+        depth: usize,
+    ) -> Result<DeviceArray> {
+        if depth > MAX_DEPTH {
+            return Err(Error::unsupported(format!("an array nests deeper than {MAX_DEPTH} levels")));
+        }
+        if raw.release.is_none() {
+            return Err(Error::bad_data(format!(
+                "an array of type {data_type} is released already (its release is NULL)"
+            )));
+        }
+        let layout = layout(data_type);
+        let (len, offset) = (count(raw.length, "length")?, count(raw.offset, "offset")?);
+        let null_count = match raw.null_count {
+            -1 => None,
+            n => Some(count(n, "null count (-1 for unknown)")?),
+        };
+        // SAFETY: passed on from the caller.
+        let (buffers, view_sizes) = unsafe { self.buffers(raw, data_type, &layout) }?;
+        // SAFETY: as above.
+        let children = unsafe { self.children(raw, &layout, depth) }?;
+        let dictionary = match (layout.dictionary, raw.dictionary.is_null()) {
+            (Some((_, values)), false) => {
+                // SAFETY: not NULL; a valid array's dictionary is a valid array.
+                let dictionary = unsafe { self.array(&*raw.dictionary, values, depth + 1) };
+                Some(Box::new(dictionary.map_err(|e| e.context("dictionary"))?))
+            }
+            (None, false) => {
+                return Err(Error::bad_data(format!(
+                    "an array of type {data_type} has a dictionary, expected none"
+                )));
+            }
+            (_, true) => None,
+        };
+        // The types without a validity bitmap have no nulls of their own, whatever a producer of old counts.
+        let null_count = if layout.has_validity { null_count } else { None };
+        DeviceArray {
+            data_type: data_type.clone(),
+            len,
+            offset,
+            null_count,
+            buffers,
+            children,
+            dictionary,
+            view_sizes,
+            depth: 1,
+        }
+        .checked()
+    }
+
+    /// The buffers, and of a view array the buffer of sizes if some of them are unknown.
+    ///
+    /// # Safety
+    /// As [`Reader::array`].
+    unsafe fn buffers(
+        &mut self,
+        raw: &abi::ArrowArray,
+        data_type: &DataType,
+        layout: &Layout<'_>,
+    ) -> Result<(Vec<Option<Buffer>>, Option<Buffer>)> {
+        let least = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
+        let most = if layout.variadic { least + MOST_VARIADIC } else { least };
+        // Unions had a validity buffer before format version 5, and some producers still write its slot.
+        let legacy = !layout.has_validity && !layout.buffers().is_empty() && raw.n_buffers == least + 1;
+        if !(least..=most).contains(&raw.n_buffers) && !legacy {
+            let more = if layout.variadic { " or more" } else { "" };
+            return Err(Error::bad_data(format!(
+                "an array of type {data_type} has {} buffers, expected {least}{more}",
+                raw.n_buffers
+            )));
+        }
+        let n = raw.n_buffers as usize;
+        if n > 0 && raw.buffers.is_null() {
+            return Err(Error::bad_data(format!(
+                "an array of type {data_type} has {n} buffers, but its list of them is NULL"
+            )));
+        }
+        let mut buffers = Vec::with_capacity(n.min(64));
+        for i in 0..n {
+            // SAFETY: a valid array's list has `n_buffers` entries.
+            let address = unsafe { *raw.buffers.add(i) };
+            // SAFETY: as above, for the sizes.
+            let buffer = unsafe { self.buffer(address) }?;
+            buffers.push(buffer);
+        }
+        if legacy && buffers.remove(0).is_some() && raw.null_count != 0 {
+            return Err(Error::unsupported(format!(
+                "an array of type {data_type} has a validity bitmap of its own, as before Arrow format 5, and {} nulls; \
+                 expected none",
+                raw.null_count
+            )));
+        }
+        if !layout.variadic {
+            return Ok((buffers, None));
+        }
+        let sizes = buffers.pop().flatten();
+        let variadic = buffers.get(layout.n_buffers()..).unwrap_or(&[]);
+        if variadic.iter().flatten().all(|buffer| buffer.len().is_some()) {
+            return Ok((buffers, None));
+        }
+        match sizes {
+            Some(sizes) => {
+                let bytes = variadic.len() * 8;
+                Ok((buffers, Some(sizes.with_len(bytes)?)))
+            }
+            None => Err(Error::bad_data(format!(
+                "an array of type {data_type} has data buffers, but no buffer of their sizes"
+            ))),
+        }
+    }
+
+    /// # Safety
+    /// `address` is an entry of a valid array's list, and `self.sizes` are that batch's.
+    unsafe fn buffer(&mut self, address: *const c_void) -> Result<Option<Buffer>> {
+        let (sizes, n) = self.sizes;
+        let mut bytes = None;
+        if !sizes.is_null() {
+            if self.next_size >= n {
+                return Err(Error::bad_data(format!(
+                    "a batch tells the sizes of {n} buffers, and has more than that"
+                )));
+            }
+            // SAFETY: within the `n` entries that the batch says it has.
+            bytes = match unsafe { *sizes.add(self.next_size) } {
+                -1 => None,
+                size => Some(count(size, "buffer size (-1 for unknown)")? as u64),
+            };
+        }
+        self.next_size += 1;
+        if address.is_null() {
+            return match bytes {
+                Some(1..) => Err(Error::bad_data("a buffer is NULL, but has a size above 0")),
+                _ => Ok(None),
+            };
+        }
+        let address = address as u64;
+        if address.checked_add(bytes.unwrap_or(0)).is_none_or(|end| end > i64::MAX as u64) {
+            return Err(Error::bad_data(format!("a buffer at {address:#x} is beyond what can be addressed")));
+        }
+        // SAFETY: the owner keeps the array that the buffer lies in; its producer vouches for the range.
+        Ok(Some(unsafe { Buffer::foreign(&self.owner, self.device, address, bytes, self.ready.clone()) }))
+    }
+
+    /// # Safety
+    /// As [`Reader::array`].
+    unsafe fn children(
+        &mut self,
+        raw: &abi::ArrowArray,
+        layout: &Layout<'_>,
+        depth: usize,
+    ) -> Result<Vec<DeviceArray>> {
+        let expected = layout.children.len();
+        if raw.n_children != expected as i64 {
+            return Err(Error::bad_data(format!(
+                "an array has {} children, its schema {expected}",
+                raw.n_children
+            )));
+        }
+        if expected > 0 && raw.children.is_null() {
+            return Err(Error::bad_data(format!(
+                "an array has {expected} children, but its list of them is NULL"
+            )));
+        }
+        let mut children = Vec::with_capacity(expected);
+        for (i, field) in layout.children.iter().enumerate() {
+            // SAFETY: a valid array's list has `n_children` pointers to valid arrays; NULL ones are refused.
+            let child = unsafe { (*raw.children.add(i)).as_ref() }
+                .ok_or_else(|| in_field(Error::bad_data(format!("child {i} is NULL")), field))?;
+            // SAFETY: as above.
+            let child = unsafe { self.array(child, field.data_type(), depth + 1) };
+            children.push(child.map_err(|e| in_field(e, field))?);
+        }
+        Ok(children)
+    }
+}
+
+fn count(n: i64, what: &str) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::bad_data(format!("an array's {what} is {n}, expected 0 or more")))
+}

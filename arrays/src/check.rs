@@ -1,0 +1,169 @@
+//! What the host can see of an array without looking at its contents.
+
+use arrow_schema::DataType;
+use crossdock_memory::{Buffer, Error, Result};
+
+use crate::layout::{BufferKind, ChildRule, Layout, layout};
+use crate::{DeviceArray, MAX_DEPTH};
+
+impl DeviceArray {
+    /// Checks the parts against the layout table, and completes what follows from them: buffer lengths, null counts
+    /// where there can be no nulls, the depth. Types of children are taken to be right; see [`Self::check_types`].
+    pub(crate) fn checked(mut self) -> Result<Self> {
+        let data_type = self.data_type.clone();
+        let layout = layout(&data_type);
+        let end = self.end().ok_or_else(|| {
+            self.wrong(format!("offset {} + length {} is beyond what Arrow can count", self.offset, self.len))
+        })?;
+        self.check_buffers(&layout, end)?;
+        self.check_nulls(&layout)?;
+        self.check_children(&layout, end)?;
+        let below = self.children.iter().chain(self.dictionary.as_deref()).map(|child| child.depth).max();
+        self.depth = 1 + below.unwrap_or(0);
+        if self.depth > MAX_DEPTH {
+            return Err(Error::unsupported(format!("an array nests deeper than {MAX_DEPTH} levels")));
+        }
+        Ok(self)
+    }
+
+    /// Where its values end in its buffers.
+    fn end(&self) -> Option<usize> {
+        self.offset.checked_add(self.len).filter(|end| i64::try_from(*end).is_ok())
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        Error::bad_data(format!("an array of type {}: {what}", self.data_type))
+    }
+
+    fn check_buffers(&mut self, layout: &Layout<'_>, end: usize) -> Result<()> {
+        let (expected, got) = (layout.n_buffers(), self.buffers.len());
+        if got != expected && !(layout.variadic && got > expected) {
+            return Err(self.wrong(format!("it has {got} buffers, expected {expected}")));
+        }
+        for i in 0..got {
+            let Some(kind) = layout.kind(i) else { continue };
+            let needed = if self.len == 0 { Some(0) } else { kind.bytes_for(end) };
+            let slot = self.buffers.get_mut(i).map(Option::take).unwrap_or_default();
+            let fitted = match fit(slot, kind, needed, layout.is_validity(i)) {
+                Ok(fitted) => fitted,
+                Err(what) => return Err(self.wrong(what)),
+            };
+            if let Some(slot) = self.buffers.get_mut(i) {
+                *slot = fitted;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_nulls(&mut self, layout: &Layout<'_>) -> Result<()> {
+        let validity = layout.has_validity && self.buffers.first().is_some_and(Option::is_some);
+        self.null_count = match self.null_count {
+            _ if layout.all_null => Some(self.len),
+            _ if self.len == 0 => Some(0),
+            Some(n) if n > self.len => {
+                return Err(self.wrong(format!("{n} nulls among {} values", self.len)));
+            }
+            Some(n) if n > 0 && !layout.has_validity => {
+                return Err(self.wrong(format!("{n} nulls, expected 0: the type has no validity bitmap")));
+            }
+            Some(n) if n > 0 && !validity => {
+                return Err(self.wrong(format!("{n} nulls, but no validity bitmap")));
+            }
+            known if validity => known,
+            _ => Some(0),
+        };
+        Ok(())
+    }
+
+    fn check_children(&self, layout: &Layout<'_>, end: usize) -> Result<()> {
+        let (expected, got) = (layout.children.len(), self.children.len());
+        if expected != got {
+            return Err(self.wrong(format!("it has {got} children, expected {expected}")));
+        }
+        match (layout.dictionary.is_some(), self.dictionary.is_some()) {
+            (true, false) => return Err(self.wrong("its dictionary is missing".into())),
+            (false, true) => return Err(self.wrong("it has a dictionary, expected none".into())),
+            _ => {}
+        }
+        let least = match layout.child_rule {
+            _ if self.len == 0 => 0,
+            ChildRule::SameRows => end,
+            ChildRule::Times(n) => end
+                .checked_mul(n)
+                .ok_or_else(|| self.wrong(format!("{end} lists of {n} are beyond what Arrow can count")))?,
+            ChildRule::Runs => return self.check_runs(),
+            ChildRule::None | ChildRule::Offsets | ChildRule::Views | ChildRule::Dense => 0,
+        };
+        match self.children.iter().find(|child| child.len < least) {
+            None => Ok(()),
+            Some(child) => {
+                Err(self.wrong(format!("a child has {} values, expected at least {least}", child.len)))
+            }
+        }
+    }
+
+    fn check_runs(&self) -> Result<()> {
+        match self.children.as_slice() {
+            [ends, _] if ends.len == 0 => Err(self.wrong(format!("no runs for {} values", self.len))),
+            [ends, values] if values.len < ends.len => {
+                Err(self.wrong(format!("{} run ends with {} values, expected as many", ends.len, values.len)))
+            }
+            [ends, _] if ends.null_count.is_some_and(|n| n > 0) => {
+                Err(self.wrong("run ends are null".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the children and the dictionary are of the types that the array's own type says.
+    pub(crate) fn check_types(&self) -> Result<()> {
+        let layout = layout(&self.data_type);
+        if let Some((keys, _)) = layout.dictionary
+            && !keys.is_integer()
+        {
+            return Err(self.wrong(format!("keys of type {keys}, expected an integer type")));
+        }
+        if let DataType::FixedSizeBinary(n) | DataType::FixedSizeList(_, n) = &self.data_type
+            && *n < 0
+        {
+            return Err(self.wrong(format!("size {n} is negative")));
+        }
+        let children = layout.children.iter().map(|field| field.data_type()).zip(&self.children);
+        let dictionary = layout.dictionary.map(|(_, values)| values).into_iter().zip(self.dictionary());
+        for (expected, child) in children.chain(dictionary) {
+            if !expected.equals_datatype(&child.data_type) {
+                let got = &child.data_type;
+                return Err(self.wrong(format!("a child is of type {got}, expected {expected}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The buffer with the length that its array implies, or what is wrong with it.
+fn fit(
+    slot: Option<Buffer>,
+    kind: BufferKind,
+    needed: Option<u64>,
+    is_validity: bool,
+) -> Result<Option<Buffer>, String> {
+    let what = if is_validity { "validity" } else { kind.name() };
+    let Some(buffer) = slot else {
+        return match needed {
+            Some(1..) if !is_validity => Err(format!("its {what} buffer is missing")),
+            _ => Ok(None),
+        };
+    };
+    let Some(needed) = needed else { return Ok(Some(buffer)) };
+    match buffer.len() {
+        Some(len) if (len as u64) < needed => {
+            Err(format!("its {what} buffer has {len} bytes, expected at least {needed}"))
+        }
+        Some(_) => Ok(Some(buffer)),
+        // Beyond this an address would wrap around.
+        None if needed.checked_add(buffer.address()).is_none_or(|end| end > i64::MAX as u64) => {
+            Err(format!("its {what} buffer would be {needed} bytes long"))
+        }
+        None => buffer.with_len(needed as usize).map(Some).map_err(|e| e.message().to_string()),
+    }
+}

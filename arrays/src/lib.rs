@@ -1,0 +1,32 @@
+//! Arrow arrays on any device.
+//!
+//! A [`DeviceBatch`] is a schema and its columns, each a tree of [`DeviceArray`]s over buffers that may lie on any
+//! device. Nothing here dereferences a buffer's address: contents are looked at by kernels, or by copies to the host.
+//! [`layout`](mod@layout) is the one table of types that everything else walks.
+
+mod array;
+mod batch;
+mod c;
+mod check;
+mod equal;
+pub mod layout;
+mod moving;
+mod nulls;
+mod print;
+mod sizes;
+mod validate;
+
+pub use array::DeviceArray;
+pub use batch::DeviceBatch;
+pub use c::{
+    batch_schema, export_array, export_batch, export_device_array, export_field, export_schema, import_array,
+    import_batch, import_device_array, import_field, import_field_ref, import_schema, import_schema_ref,
+};
+pub use crossdock_plugin_api::{Device, Error, Result};
+pub use equal::{equal, first_difference};
+pub use layout::{BufferKind, Layout};
+pub use print::format_batch;
+pub use validate::{Level, validate};
+
+/// How deep schemas and arrays may nest, the column itself counted.
+pub const MAX_DEPTH: usize = 64;

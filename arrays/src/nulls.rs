@@ -1,0 +1,27 @@
+//! Null counts that nobody told.
+
+use crossdock_kernels::{Cells, null_count};
+use crossdock_memory::{Result, Stream};
+
+use crate::DeviceArray;
+
+impl DeviceArray {
+    /// How many values are null, counted by a kernel where that is unknown. Blocks then until the number is there.
+    pub fn count_nulls(&self, stream: &Stream) -> Result<usize> {
+        match self.null_count {
+            Some(n) => Ok(n),
+            None => Ok(count(&[self], stream)?.first().copied().unwrap_or(0)),
+        }
+    }
+}
+
+/// The null counts of several arrays on the stream's device, read back in one copy.
+pub(crate) fn count(arrays: &[&DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
+    let mut cells = Cells::new(stream, arrays.len())?;
+    for (i, array) in arrays.iter().enumerate() {
+        if let Some(bits) = array.validity() {
+            null_count(stream, bits, array.offset(), array.len(), &mut cells, i)?;
+        }
+    }
+    Ok(cells.read(stream)?.counts().map(|n| n as usize).collect())
+}

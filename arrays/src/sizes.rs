@@ -1,0 +1,156 @@
+//! Sizes that nobody told: the last offset of each array, and the sizes of views' data buffers, read in one batched
+//! copy.
+
+use crossdock_memory::{Buffer, Copies, Device, Error, ForeignOwner, Ready, Result, Stream};
+
+use crate::layout::BufferKind;
+use crate::{DeviceArray, DeviceBatch};
+
+impl DeviceBatch {
+    /// Makes every buffer's length known. Where some are not, reads what tells them in one copy to the host, and waits
+    /// for it; where all are, does nothing.
+    pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
+        let mut arrays: Vec<&mut DeviceArray> = self.columns_mut().iter_mut().collect();
+        resolve(&mut arrays, stream)
+    }
+}
+
+impl DeviceArray {
+    /// [`DeviceBatch::resolve_sizes`] for one array.
+    pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
+        resolve(&mut [self], stream)
+    }
+}
+
+/// Bytes that tell the size of one or more buffers of one array.
+struct Question {
+    source: Buffer,
+    at: usize,
+    bytes: usize,
+}
+
+fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<()> {
+    let mut questions = Vec::new();
+    for array in arrays.iter() {
+        array.walk(&mut |node| {
+            questions.extend(question(node, stream)?);
+            Ok(())
+        })?;
+    }
+    if questions.is_empty() {
+        return Ok(());
+    }
+    let total = questions.iter().map(|q| q.bytes).sum();
+    let mut pinned = stream.memory().alloc_pinned(total)?;
+    let mut rest = pinned
+        .host_slice_mut()
+        .ok_or_else(|| Error::internal("the host cannot reach the pinned memory that it allocated"))?;
+    let mut copies = Copies::new();
+    let mut parts = Vec::with_capacity(questions.len());
+    for question in &questions {
+        let (to, left) = rest.split_at_mut(question.bytes);
+        rest = left;
+        parts.push(question.bytes);
+        copies.push_to_host(to, &question.source, question.at)?;
+    }
+    copies.submit(stream)?;
+    let pinned = pinned.freeze_now();
+    let answers = pinned.host_view(stream)?;
+    let mut answers = Answers { bytes: &answers, parts: parts.into_iter() };
+    arrays.iter_mut().try_for_each(|array| array.answer(&mut answers))
+}
+
+/// What has to be read to know the sizes of this array's own buffers.
+fn question(array: &DeviceArray, stream: &Stream) -> Result<Option<Question>> {
+    if !array.has_unknown_sizes() || array.is_empty() {
+        return Ok(None);
+    }
+    if let Some(sizes) = &array.view_sizes {
+        let source = where_it_lies(sizes, stream)?;
+        let bytes = sizes.len().unwrap_or(0);
+        return Ok(Some(Question { source, at: 0, bytes }));
+    }
+    let layout = array.layout();
+    let Some(BufferKind::Offsets { width }) = layout.kind(1) else {
+        return Err(Error::invalid_argument(format!(
+            "an array of type {}: the length of a data buffer is unknown, and nothing tells it",
+            array.data_type()
+        )));
+    };
+    let Some(Some(offsets)) = array.buffers().get(1) else { return Ok(None) };
+    Ok(Some(Question { source: offsets.clone(), at: (array.offset() + array.len()) * width, bytes: width }))
+}
+
+/// A stranger keeps the sizes of view buffers in host memory or on the device: asks which.
+fn where_it_lies(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
+    if sizes.device() == Device::CPU {
+        return Ok(sizes.clone());
+    }
+    let (device, _) = stream.memory().pointer(sizes.address())?;
+    let owner = ForeignOwner::new(sizes.clone());
+    let bytes = sizes.len().map(|n| n as u64);
+    // SAFETY: the same range, kept alive by its own buffer; memory of the host is ready when its producer handed it
+    // over, and the wait for the array's event is kept for memory of a device.
+    let ready = if device == Device::CPU { Ready::Now } else { sizes.ready().clone() };
+    // SAFETY: as above.
+    Ok(unsafe { Buffer::foreign(&owner, device, sizes.address(), bytes, ready) })
+}
+
+struct Answers<'a> {
+    bytes: &'a [u8],
+    parts: std::vec::IntoIter<usize>,
+}
+
+impl<'a> Answers<'a> {
+    fn next(&mut self) -> Result<&'a [u8]> {
+        let missing = || Error::internal("a buffer's size was not asked for");
+        let (answer, rest) =
+            self.parts.next().and_then(|n| self.bytes.split_at_checked(n)).ok_or_else(missing)?;
+        self.bytes = rest;
+        Ok(answer)
+    }
+}
+
+impl DeviceArray {
+    fn has_unknown_sizes(&self) -> bool {
+        self.buffers.iter().flatten().any(|buffer| buffer.len().is_none())
+    }
+
+    /// Takes the answers in the order in which [`question`] asked.
+    fn answer(&mut self, answers: &mut Answers<'_>) -> Result<()> {
+        if self.has_unknown_sizes() {
+            let asked = !self.is_empty()
+                && (self.view_sizes.is_some() || self.buffers.get(1).is_some_and(Option::is_some));
+            let answer = if asked { answers.next()? } else { &[] };
+            let sizes: Vec<usize> = if self.view_sizes.is_some() {
+                answer.chunks_exact(8).map(size_of_bytes).collect::<Result<_>>()?
+            } else {
+                vec![size_of_bytes(answer)?]
+            };
+            let first = self.buffers.len() - sizes.len().min(self.buffers.len());
+            for (i, slot) in self.buffers.iter_mut().enumerate() {
+                if let Some(buffer) = slot.take_if(|buffer| buffer.len().is_none()) {
+                    let bytes = i.checked_sub(first).and_then(|i| sizes.get(i)).copied().unwrap_or(0);
+                    if buffer.address().checked_add(bytes as u64).is_none_or(|end| end > i64::MAX as u64) {
+                        return Err(Error::bad_data(format!("a data buffer would be {bytes} bytes long")));
+                    }
+                    *slot = Some(buffer.with_len(bytes)?);
+                }
+            }
+            self.view_sizes = None;
+        }
+        self.children.iter_mut().try_for_each(|child| child.answer(answers))?;
+        self.dictionary.as_deref_mut().map_or(Ok(()), |dictionary| dictionary.answer(answers))
+    }
+}
+
+/// A size or last offset of 4 or 8 bytes; nothing read is 0.
+fn size_of_bytes(bytes: &[u8]) -> Result<usize> {
+    let n = match *bytes {
+        [a, b, c, d] => i64::from(i32::from_ne_bytes([a, b, c, d])),
+        [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    };
+    usize::try_from(n)
+        .map_err(|_| Error::bad_data(format!("the last offset of an array is {n}, expected 0 or more")))
+}
