@@ -645,8 +645,9 @@ typedef struct crossdock_plugin_entry {
   uint64_t flags; /* 0 */
   /* [any-thread] A new instance that shares nothing with others. `host` is borrowed: retain it to keep it. */
   crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
-  /* Once, when every batch stream and writer of the instance has been released, and never from inside one of its
-   * functions. Batches and capsules may still be alive: they hold what they need, and the code stays mapped. */
+  /* Once, when every batch stream and writer of the instance has been released and no host reference is left beyond
+   * those that `create` took; never from inside one of its functions. A batch or capsule that holds no reference may
+   * still be alive then: the code stays mapped, and it must not reach back into the instance. */
   void (*destroy)(crossdock_instance*);
   /* [any-thread] NULL for an id that it does not have. Lives as long as the instance. */
   const void* (*get_interface)(crossdock_instance*, const char* id);

@@ -1,0 +1,155 @@
+//! Panics in the function that the format's name says: `create` cannot be asked for, so that one is left to C.
+#![allow(clippy::panic)]
+
+use crossdock_plugin_api::{
+    BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input, Options,
+    Owned, Plugin, Result, Sink, abi,
+};
+
+/// The functions that panic on demand.
+const MOODS: [&str; 10] = [
+    "panic-open",
+    "panic-schema",
+    "panic-next",
+    "panic-stream-release",
+    "panic-plan",
+    "panic-begin",
+    "panic-write",
+    "panic-finish",
+    "panic-writer-release",
+    "fail",
+];
+
+struct BadCitizen {
+    formats: Vec<Format>,
+}
+
+fn panic_if(mood: &str, here: &str) {
+    if mood == here {
+        panic!("{here}: as asked");
+    }
+}
+
+impl Plugin for BadCitizen {
+    fn create(_host: Host) -> Result<Self> {
+        let formats = MOODS.iter().map(|mood| {
+            let mut format = Format::new(mood, "does what its name says");
+            format.bytes = true;
+            format.endings = vec![format!(".{mood}")];
+            format.magics = vec![(0, mood.as_bytes().to_vec())];
+            format
+        });
+        Ok(Self { formats: formats.collect() })
+    }
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
+    }
+}
+
+/// A stream or a writer in some mood.
+struct Moody(String);
+
+impl Importer for BadCitizen {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+    fn open(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        _input: Input,
+        _schema: Option<&abi::ArrowSchema>,
+        _options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        panic_if(format, "panic-open");
+        if format == "fail" {
+            return Err(Error::bad_data("a failure, as asked"));
+        }
+        Ok(Box::new(Moody(format.to_string())))
+    }
+}
+
+unsafe extern "C" fn release_nothing(schema: *mut abi::ArrowSchema) {
+    // SAFETY: the struct being released; it owns nothing but constants.
+    unsafe { (*schema).release = None };
+}
+
+impl BatchStream for Moody {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        panic_if(&self.0, "panic-schema");
+        let schema = abi::ArrowSchema {
+            format: c"+s".as_ptr(),
+            name: c"".as_ptr(),
+            release: Some(release_nothing),
+            ..abi::ArrowSchema::default()
+        };
+        // SAFETY: made above, of constants.
+        Ok(unsafe { Owned::new(schema) })
+    }
+    fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        panic_if(&self.0, "panic-next");
+        Ok(None)
+    }
+}
+
+impl Drop for Moody {
+    fn drop(&mut self) {
+        if self.0 == "panic-stream-release" || self.0 == "panic-writer-release" {
+            panic!("{}: as asked", self.0);
+        }
+    }
+}
+
+impl Exporter for BadCitizen {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+    fn plan(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        _schema: &abi::ArrowSchema,
+        _from: Device,
+        _options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        panic_if(format, "panic-plan");
+        Ok(Vec::new())
+    }
+    fn begin(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        _schema: &abi::ArrowSchema,
+        _options: &Options,
+        _sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        panic_if(format, "panic-begin");
+        if format == "fail" {
+            return Err(Error::unsupported("a failure, as asked"));
+        }
+        Ok(Box::new(Moody(format.to_string())))
+    }
+}
+
+impl BatchWriter for Moody {
+    fn write(&mut self, _call: &Call<'_>, _batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        panic_if(&self.0, "panic-write");
+        Ok(Vec::new())
+    }
+    fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
+        panic_if(&self.0, "panic-finish");
+        Ok(Vec::new())
+    }
+}
+
+crossdock_plugin_api::crossdock_plugin!(
+    BadCitizen,
+    name: "bad-citizen",
+    description: "panics wherever it is called",
+    interfaces: "crossdock.importer/1 crossdock.exporter/1",
+    formats: "panic-open panic-schema panic-next panic-stream-release panic-plan panic-begin panic-write panic-finish \
+              panic-writer-release fail",
+);
