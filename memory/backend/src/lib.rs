@@ -38,6 +38,9 @@
 //!
 //! The backend has no global state, holds no lock while it runs a kernel's twin, and lets nothing unwind out.
 
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+compile_error!("Crossdock runs on Linux, on x86-64 and aarch64");
+
 mod account;
 mod backend;
 pub mod cuda;

@@ -193,6 +193,7 @@ fn touching_child() {
             ),
         }
     }
+    table(&account).free(block);
 }
 
 #[test]

@@ -17,6 +17,9 @@ pub struct Held {
     pub block: *mut abi::Block,
 }
 
+/// Name, device, and whether the host may look.
+pub type Listed = (String, Device, bool);
+
 pub fn table(account: &Account) -> Table<'_> {
     // SAFETY: the account lives as long as the borrow.
     Table(unsafe { &*account.memory() })
@@ -157,8 +160,8 @@ impl Table<'_> {
         unsafe { (self.0.host_address.unwrap())(self.0, device, address.cast(), bytes) }.cast()
     }
 
-    /// Names, devices and whether the host may look, as listed into `capacity` places; and how many there are.
-    pub fn devices(self, capacity: usize) -> Result<(Vec<(String, Device, bool)>, usize)> {
+    /// The devices as listed into `capacity` places, and how many there are.
+    pub fn devices(self, capacity: usize) -> Result<(Vec<Listed>, usize)> {
         let mut infos: Vec<_> = (0..capacity).map(|_| abi::DeviceInfo::new()).collect();
         let mut n = 0;
         call!(self, devices(infos.as_mut_ptr(), capacity, &mut n))?;

@@ -1,0 +1,198 @@
+//! Devices, blocks, and what is done with their bytes.
+
+use std::ffi::c_void;
+
+use crossdock_plugin_api::{Device, Error, abi};
+
+use super::{enter, enter_quietly, list, out};
+use crate::account::Block;
+
+pub(super) unsafe extern "C" fn devices(
+    memory: *const abi::Memory,
+    infos: *mut abi::DeviceInfo,
+    capacity: usize,
+    n_out: *mut usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: this function's arguments are what the header says; so for all `SAFETY: as the header` below.
+    unsafe {
+        enter(memory, err, |account| {
+            let n = out(n_out, "devices")?;
+            let devices = account.backend().devices();
+            let mut total = 0;
+            for (i, device) in devices.enumerate() {
+                total += 1;
+                if i >= capacity {
+                    continue;
+                }
+                let first = out(infos, "devices")?.struct_size;
+                if first < size_of::<abi::DeviceInfo>()
+                    || !first.is_multiple_of(align_of::<abi::DeviceInfo>())
+                {
+                    return Err(Error::invalid_argument(format!(
+                        "devices: expected elements of at least {} bytes, got a struct_size of {first}",
+                        size_of::<abi::DeviceInfo>()
+                    )));
+                }
+                let about = device.describe();
+                let info = abi::DeviceInfo {
+                    struct_size: first,
+                    device: about.device,
+                    name: abi::Str::new(&about.name),
+                    description: abi::Str::new(&about.description),
+                    memory_bytes: about.memory_bytes,
+                    host_accessible: about.host_accessible.into(),
+                    reserved: 0,
+                };
+                infos.byte_add(first * i).write(info);
+            }
+            *n = total;
+            Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn alloc(
+    memory: *const abi::Memory,
+    device: Device,
+    bytes: usize,
+    alignment: usize,
+    stream: *mut abi::Stream,
+    allocation: *mut abi::Allocation,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe {
+        enter(memory, err, |account| {
+            let allocation = out(allocation, "alloc")?;
+            *allocation = account.allocate(device, bytes, alignment, stream)?;
+            Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn alloc_pinned(
+    memory: *const abi::Memory,
+    bytes: usize,
+    allocation: *mut abi::Allocation,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe {
+        enter(memory, err, |account| {
+            let allocation = out(allocation, "alloc_pinned")?;
+            *allocation = account.allocate(Device::CPU, bytes, 0, std::ptr::null_mut())?;
+            Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn free(
+    memory: *const abi::Memory,
+    block: *mut abi::Block,
+    uses: *const *mut abi::Event,
+    n_uses: usize,
+    flags: u32,
+) {
+    // SAFETY: as the header.
+    unsafe {
+        enter_quietly(memory, |_| {
+            if !block.is_null() {
+                let uses = list(uses, n_uses, "free").unwrap_or_default();
+                Block::free(block, uses, flags & abi::FREE_LENT != 0);
+            }
+            Ok(())
+        });
+    }
+}
+
+pub(super) unsafe extern "C" fn copy(
+    memory: *const abi::Memory,
+    stream: *mut abi::Stream,
+    copies: *const abi::Copy,
+    n_copies: usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe { enter(memory, err, |account| account.copy(stream, list(copies, n_copies, "copy")?)) }
+}
+
+pub(super) unsafe extern "C" fn fill(
+    memory: *const abi::Memory,
+    stream: *mut abi::Stream,
+    to: *mut c_void,
+    value: u8,
+    bytes: usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe { enter(memory, err, |account| account.fill(stream, to, value, bytes)) }
+}
+
+pub(super) unsafe extern "C" fn launch(
+    memory: *const abi::Memory,
+    stream: *mut abi::Stream,
+    kernel: *const abi::Kernel,
+    grid: abi::Grid,
+    args: *const abi::Arg,
+    n_args: usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe {
+        enter(memory, err, |account| {
+            // Only `struct_size` is looked at before it is known to cover the rest.
+            let struct_size = if kernel.is_null() { 0 } else { *kernel.cast::<usize>() };
+            if struct_size < size_of::<abi::Kernel>() {
+                return Err(Error::invalid_argument(format!(
+                    "launch: expected a kernel of at least {} bytes, got {struct_size}",
+                    size_of::<abi::Kernel>()
+                )));
+            }
+            account.launch(stream, &*kernel, grid, list(args, n_args, "launch")?)
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn pointer(
+    memory: *const abi::Memory,
+    address: *const c_void,
+    place: *mut abi::Pointer,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe {
+        enter(memory, err, |account| {
+            let place = out(place, "pointer")?;
+            if place.struct_size < size_of::<abi::Pointer>() {
+                return Err(Error::invalid_argument(format!(
+                    "pointer: expected a struct of at least {} bytes, got a struct_size of {}",
+                    size_of::<abi::Pointer>(),
+                    place.struct_size
+                )));
+            }
+            let (device, base, bytes) = account.pointer(address)?;
+            place.device = device;
+            place.base = base as *const c_void;
+            place.bytes = bytes as u64;
+            Ok(())
+        })
+    }
+}
+
+pub(super) unsafe extern "C" fn host_address(
+    memory: *const abi::Memory,
+    device: Device,
+    address: *const c_void,
+    bytes: usize,
+) -> *mut c_void {
+    let mut found = std::ptr::null_mut();
+    // SAFETY: as the header.
+    unsafe {
+        enter_quietly(memory, |account| {
+            found = account.host_address(device, address, bytes);
+            Ok(())
+        });
+    }
+    found
+}

@@ -1,0 +1,43 @@
+/* A libcuda.so that drives nothing: as many devices, and as bad an answer to cuInit, as the environment says. */
+#include <stdlib.h>
+#include <string.h>
+
+static int number(const char* name, int otherwise) {
+  const char* text = getenv(name);
+  return text ? atoi(text) : otherwise;
+}
+
+int cuInit(unsigned flags) { return flags ? 1 : number("STAND_IN_INIT", 0); }
+
+int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return 0;
+}
+
+int cuDeviceGetCount(int* count) {
+  *count = number("STAND_IN_DEVICES", 1);
+  return 0;
+}
+
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal + 40; /* a handle is not an ordinal */
+  return 0;
+}
+
+int cuDeviceGetName(char* name, int length, int device) {
+  if (device < 40) return 101;
+  strncpy(name, "Stand-in", (size_t)length);
+  return 0;
+}
+
+#ifndef WITHOUT_MEMORY
+int cuDeviceTotalMem_v2(size_t* bytes, int device) {
+  *bytes = ((size_t)(device - 39)) << 30;
+  return 0;
+}
+#endif
+
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  *value = attribute == 75 ? 9 : attribute == 76 ? device - 40 : -1;
+  return 0;
+}
