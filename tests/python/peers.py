@@ -25,7 +25,7 @@ def write(path, form, schema, batches, **options):
 
 
 def assert_equal(expected, got):
-    """Schema with all metadata, batches, every value; what pyarrow read must also be valid all through."""
+    """Schema with all metadata, batches, every value; what comes from a valid batch must also be valid all through."""
     (schema, batches), (got_schema, got_batches) = expected, got
     assert got_schema.equals(schema, check_metadata=True), (
         f"schema: expected\n{schema.to_string(show_field_metadata=True)}\n"
@@ -33,11 +33,24 @@ def assert_equal(expected, got):
     )
     assert [b.num_rows for b in got_batches] == [b.num_rows for b in batches], "rows of each batch"
     for number, (want, have) in enumerate(zip(batches, got_batches)):
-        have.validate(full=True)
+        if _is_valid(want):
+            have.validate(full=True)
+        # First as a whole: pyarrow has no Python class for Arrow's two older interval types, only this comparison.
+        if want.equals(have):
+            continue
         # By position: names may be there twice.
         for index, field in enumerate(schema):
             difference = differs(want.column(index), have.column(index))
             assert difference is None, f"batch {number}, column {index} ({field.name}): {difference}"
+
+
+def _is_valid(batch):
+    """Arrow's golden files hold days with hours and decimals beyond their precision, which pyarrow calls invalid."""
+    try:
+        batch.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def differs(a, b):

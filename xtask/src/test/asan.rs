@@ -56,6 +56,8 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
     command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic");
     // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
     command.env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned()));
+    let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
+    command.env("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display()));
     command.current_dir(&workspace.root).args([what, "--target", target, "--target-dir"]);
     command.arg(workspace.target.join("asan")).args(["--lib", "--bins", "--tests"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
