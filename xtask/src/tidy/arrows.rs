@@ -51,8 +51,14 @@ enum Allowed {
     Folders(Vec<String>),
 }
 
+fn is_inspector(folder: &str) -> bool {
+    INSPECTORS
+        .iter()
+        .any(|i| folder == *i || folder.strip_prefix(i).is_some_and(|rest| rest.starts_with('/')))
+}
+
 fn allowed(folder: &str) -> Option<Allowed> {
-    if INSPECTORS.iter().any(|i| folder == *i || folder.starts_with(&format!("{i}/"))) {
+    if is_inspector(folder) {
         return Some(Allowed::Everything);
     }
     if let Some((_, below)) = HOUSE.iter().find(|(name, _)| *name == folder) {
@@ -81,9 +87,12 @@ fn complain(
         });
     }
     let to = *folders.get(dependency.name.as_str())?;
-    // Tests below the host need somebody who owns memory.
-    let owner_for_tests = dependency.dev && to == "memory/backend" && !package.folder.ends_with("/plugin");
-    if owner_for_tests || to == package.folder || allowed.iter().any(|a| a == to) {
+    // Tests below the host need somebody who owns memory, and what all tests share. The thin cdylib has no tests.
+    let for_tests = dependency.dev && (to == "memory/backend" || is_inspector(to));
+    if (for_tests && !package.folder.ends_with("/plugin"))
+        || to == package.folder
+        || allowed.iter().any(|a| a == to)
+    {
         return None;
     }
     let may = if allowed.is_empty() { "nothing of ours".to_owned() } else { allowed.join(", ") };
@@ -106,24 +115,13 @@ mod tests {
         }
     }
 
+    /// The table itself as crates, each named after its folder, and two carriers.
     fn house() -> Vec<Package> {
-        let all: Vec<&str> = HOUSE.iter().map(|(folder, _)| *folder).collect();
-        let mut packages: Vec<Package> = HOUSE
-            .iter()
-            .map(|(folder, below)| {
-                package(
-                    folder,
-                    &below
-                        .iter()
-                        .map(|b| b.replace('/', "-"))
-                        .collect::<Vec<_>>()
-                        .iter()
-                        .map(String::as_str)
-                        .collect::<Vec<_>>(),
-                )
-            })
-            .collect();
-        assert!(all.contains(&"host"));
+        let mut packages = Vec::new();
+        for (folder, below) in HOUSE {
+            let names: Vec<String> = below.iter().map(|b| b.replace('/', "-")).collect();
+            packages.push(package(folder, &names.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
         packages.push(package("plugins/ipc", &["arrays", "plugin-api"]));
         packages.push(package("plugins/ipc/plugin", &["plugins-ipc", "plugin-api"]));
         packages.push(package("plugins/dlpack", &["arrays"]));
@@ -179,6 +177,21 @@ mod tests {
         assert_eq!(complaints_with(arrays.clone()).len(), 1);
         arrays.dependencies[0].dev = true;
         assert_eq!(complaints_with(arrays), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_the_tests_share_is_for_tests_alone() {
+        let mut packages = house();
+        packages.push(package("tests/support", &["memory-backend"]));
+        packages
+            .iter_mut()
+            .find(|p| p.folder == "arrays")
+            .unwrap()
+            .dependencies
+            .push(Dependency { name: "tests-support".to_owned(), dev: true });
+        assert_eq!(check(&packages), Vec::<String>::new());
+        packages.iter_mut().flat_map(|p| &mut p.dependencies).for_each(|d| d.dev = false);
+        assert_eq!(check(&packages).len(), 1);
     }
 
     #[test]
