@@ -7,7 +7,25 @@
 mod bits;
 mod cells;
 mod door;
+mod indices;
+mod list_views;
 mod null_count;
+mod offsets;
+mod run_ends;
+mod shift;
+mod unions;
+mod utf8;
+mod views;
+mod words;
 
 pub use cells::{Cells, Findings};
+pub use indices::check_indices;
+pub use list_views::check_list_views;
 pub use null_count::null_count;
+pub use offsets::{Offsets, check_offsets, rebase_offsets};
+pub use run_ends::check_run_ends;
+pub use shift::shift_bits;
+pub use unions::check_union;
+pub use utf8::check_utf8;
+pub use views::check_views;
+pub use words::IntType;

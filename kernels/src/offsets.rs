@@ -1,0 +1,101 @@
+//! Offsets of lists and of variable-length values: checked, and rebased after a move of a part.
+
+use crossdock_memory::{Arg, Buffer, BufferMut, Result, Stream};
+
+use crate::Cells;
+use crate::door::{Args, grid, kernel};
+use crate::words::{Word, check_offset_width, with_offset_type};
+
+kernel!(CHECK_OFFSETS, c"crossdock_check_offsets", check);
+kernel!(REBASE_OFFSETS, c"crossdock_rebase_offsets", rebase);
+
+/// The `len + 1` offsets from entry `first` on, `width` bytes each.
+#[derive(Clone, Copy)]
+pub struct Offsets<'a> {
+    /// Where they lie.
+    pub buffer: &'a Buffer,
+    /// 4 or 8.
+    pub width_bytes: usize,
+    /// The entry of the first value.
+    pub first: usize,
+    /// How many values.
+    pub len: usize,
+}
+
+impl<'a> Offsets<'a> {
+    pub(crate) fn arg(&self) -> Arg<'a> {
+        let width = self.width_bytes;
+        let bytes = self.len.saturating_add(1).saturating_mul(width);
+        Arg::Read { buffer: self.buffer, offset: self.first.saturating_mul(width), bytes }
+    }
+}
+
+/// Finds the first entry, counted from `first`, that is negative, below the one before it, or above `limit`.
+pub fn check_offsets(
+    stream: &Stream,
+    offsets: Offsets<'_>,
+    limit: u64,
+    cells: &mut Cells,
+    at: usize,
+) -> Result<()> {
+    check_offset_width(offsets.width_bytes)?;
+    let mut args = [offsets.arg(), Arg::Value(offsets.width_bytes as u64), Arg::Value(limit), cells.arg(at)?];
+    // SAFETY: offsets, width, limit, cell: as `check` reads them.
+    unsafe { stream.launch(&CHECK_OFFSETS, grid(offsets.len), &mut args) }
+}
+
+fn check(args: Args<'_>) -> Option<()> {
+    let (bytes, width, limit) = (args.read(0)?, args.index(1)?, args.value(2)?);
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    args.found(3, with_offset_type!(width, T => first_wrong::<T>(bytes, limit))?)
+}
+
+fn first_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
+    let all = T::all(bytes);
+    let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
+    // Without an early end, so that the compiler takes many at once.
+    let descends = all.clone().zip(all.clone().skip(1)).fold(false, |bad, (a, b)| bad | (b < a));
+    if !descends && first.wide() >= 0 && last.wide() <= limit {
+        return None;
+    }
+    let mut before = 0;
+    for (i, offset) in all.enumerate() {
+        let offset = offset.wide();
+        if offset < before || offset > limit {
+            return Some(i);
+        }
+        before = offset;
+    }
+    None
+}
+
+/// Takes `base` off the `n` offsets at byte `at` of a buffer that is being filled.
+pub fn rebase_offsets(
+    stream: &Stream,
+    buffer: &mut BufferMut,
+    at: usize,
+    n: usize,
+    width_bytes: usize,
+    base: i64,
+) -> Result<()> {
+    check_offset_width(width_bytes)?;
+    let bytes = n.saturating_mul(width_bytes);
+    let mut args =
+        [Arg::Write { buffer, offset: at, bytes }, Arg::Value(width_bytes as u64), Arg::Value(base as u64)];
+    // SAFETY: offsets, width, base: as `rebase` reads them.
+    unsafe { stream.launch(&REBASE_OFFSETS, grid(n), &mut args) }
+}
+
+fn rebase(args: Args<'_>) -> Option<()> {
+    let (bytes, width, base) = (args.write(0)?, args.index(1)?, args.value(2)?);
+    match width {
+        4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| {
+            *word = i32::from_ne_bytes(*word).wrapping_sub(base as i32).to_ne_bytes();
+        }),
+        8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|word| {
+            *word = i64::from_ne_bytes(*word).wrapping_sub(base as i64).to_ne_bytes();
+        }),
+        _ => return None,
+    }
+    Some(())
+}

@@ -1,0 +1,38 @@
+//! Bitmaps copied to where they begin on a byte.
+
+use crossdock_memory::{Arg, Buffer, BufferMut, Result, Stream};
+
+use crate::bits;
+use crate::door::{Args, grid, kernel};
+
+kernel!(SHIFT_BITS, c"crossdock_shift_bits", twin);
+
+/// Copies bits `first..first + len` to byte `at` of a buffer that is being filled, the first to bit 0 there. What is left
+/// of the last byte becomes zero.
+pub fn shift_bits(
+    stream: &Stream,
+    from: &Buffer,
+    first: usize,
+    len: usize,
+    to: &mut BufferMut,
+    at: usize,
+) -> Result<()> {
+    let [source, shift] = bits::args(from, first, len);
+    let target = Arg::Write { buffer: to, offset: at, bytes: len.div_ceil(8) };
+    let mut args = [source, shift, Arg::Value(len as u64), target];
+    // SAFETY: bitmap, first bit, length, target: as `twin` reads them.
+    unsafe { stream.launch(&SHIFT_BITS, grid(len.div_ceil(64)), &mut args) }
+}
+
+fn twin(args: Args<'_>) -> Option<()> {
+    let (from, shift, len, to) = (args.read(0)?, args.index(1)?, args.index(2)?, args.write(3)?);
+    for (i, to) in to.iter_mut().enumerate() {
+        let low = from.get(i).copied().unwrap_or(0);
+        let high = from.get(i + 1).copied().unwrap_or(0);
+        *to = (u16::from_le_bytes([low, high]) >> (shift % 8)) as u8;
+    }
+    if let (Some(last), 1..) = (to.last_mut(), len % 8) {
+        *last &= (1 << (len % 8)) - 1;
+    }
+    Some(())
+}

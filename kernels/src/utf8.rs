@@ -1,0 +1,64 @@
+//! Whether text is UTF-8.
+
+use crossdock_memory::{Arg, Buffer, Result, Stream};
+
+use crate::door::{Args, grid, kernel};
+use crate::offsets::Offsets;
+use crate::words::{Word, check_offset_width, with_offset_type};
+use crate::{Cells, bits};
+
+kernel!(CHECK_UTF8, c"crossdock_check_utf8", check);
+
+/// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its first bit) may hold
+/// anything; values whose offsets are wrong are left to [`crate::check_offsets`].
+pub fn check_utf8(
+    stream: &Stream,
+    offsets: Offsets<'_>,
+    data: &Buffer,
+    validity: Option<(&Buffer, usize)>,
+    cells: &mut Cells,
+    at: usize,
+) -> Result<()> {
+    check_offset_width(offsets.width_bytes)?;
+    let [bits, shift] = bits::optional_args(validity, offsets.len, data);
+    let mut args = [
+        offsets.arg(),
+        Arg::Value(offsets.width_bytes as u64),
+        Arg::Read { buffer: data, offset: 0, bytes: data.len().unwrap_or(0) },
+        bits,
+        shift,
+        cells.arg(at)?,
+    ];
+    // SAFETY: offsets, width, data, validity, its first bit, cell: as `check` reads them.
+    unsafe { stream.launch(&CHECK_UTF8, grid(offsets.len), &mut args) }
+}
+
+fn check(args: Args<'_>) -> Option<()> {
+    let (bytes, width, data) = (args.read(0)?, args.index(1)?, args.read(2)?);
+    let (validity, first) = (args.read(3)?, args.index(4)?);
+    let is_valid = |i| bits::is_set(validity, first + i);
+    args.found(5, with_offset_type!(width, T => first_wrong::<T>(bytes, data, is_valid))?)
+}
+
+fn first_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {
+    let at = |offset: T| usize::try_from(offset.wide()).unwrap_or(usize::MAX);
+    let all = T::all(offsets);
+    let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
+    if let Some(text) = data.get(at(first)..at(last)) {
+        if text.is_ascii() {
+            return None;
+        }
+        // A value that begins on a character's first byte ends before one, so that all is well if the whole is.
+        let begins = |offset: usize| data.get(offset).is_none_or(|byte| byte & 0xc0 != 0x80);
+        if std::str::from_utf8(text).is_ok() && all.clone().all(|offset| begins(at(offset))) {
+            return None;
+        }
+    }
+    let values = all.clone().zip(all.skip(1)).enumerate();
+    values
+        .filter(|(i, _)| is_valid(*i))
+        .find(|(_, (begin, end))| {
+            data.get(at(*begin)..at(*end)).is_some_and(|value| std::str::from_utf8(value).is_err())
+        })
+        .map(|(i, _)| i)
+}

@@ -1,0 +1,62 @@
+//! Whole numbers as they lie in buffers: in native byte order, at any address.
+
+use crossdock_plugin_api::{Error, Result};
+
+/// An integer of a buffer.
+pub(crate) trait Word: Copy + Ord + 'static {
+    /// All of the whole ones in `bytes`.
+    fn all(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + '_;
+    /// The same value; what an `i64` does not hold becomes its greatest.
+    fn wide(self) -> i64;
+}
+
+macro_rules! words {
+    ($($t:ty),*) => { $(
+        impl Word for $t {
+            #[inline]
+            fn all(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + '_ {
+                bytes.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|word| <$t>::from_ne_bytes(*word))
+            }
+            #[inline]
+            fn wide(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+    )* };
+}
+words!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// A width in bytes and signedness of integers that a launcher is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntType {
+    /// 1, 2, 4 or 8.
+    pub width_bytes: usize,
+    /// Whether negative numbers exist.
+    pub signed: bool,
+}
+
+/// Refuses a width of offsets other than 4 and 8.
+pub(crate) fn check_offset_width(width: usize) -> Result<()> {
+    if width == 4 || width == 8 {
+        return Ok(());
+    }
+    Err(Error::internal(format!("a kernel was asked for offsets of {width} bytes, expected 4 or 8")))
+}
+
+/// Runs `$body` with `$t` standing for the signed type of `$width` bytes, 4 or 8; `None` for others.
+macro_rules! with_offset_type {
+    ($width:expr, $t:ident => $body:expr) => {
+        match $width {
+            4 => {
+                type $t = i32;
+                Some($body)
+            }
+            8 => {
+                type $t = i64;
+                Some($body)
+            }
+            _ => None,
+        }
+    };
+}
+pub(crate) use with_offset_type;
