@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_memory::{
-    ALIGNMENT, Arg, Buffer, Code, Copies, Device, ForeignOwner, Kernel, Ready, bytes_of_host_arg, bytes_of_host_arg_mut,
+    ALIGNMENT, Arg, Buffer, Code, Copies, Device, ForeignOwner, Kernel, Ready, bytes_of_host_arg,
+    bytes_of_host_arg_mut,
 };
 use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::abi;
@@ -150,7 +151,10 @@ fn a_strangers_memory_is_released_with_its_last_buffer() {
     let known = whole.clone().with_len(4).unwrap();
     assert!(known.clone().with_len(5).is_err(), "a known length is not made longer");
     let host = TestHost::new();
-    assert!(whole.host_view(&host.stream(Device::CPU)).is_err(), "bytes of an unknown length cannot be viewed");
+    assert!(
+        whole.host_view(&host.stream(Device::CPU)).is_err(),
+        "bytes of an unknown length cannot be viewed"
+    );
     assert_eq!(&*known.host_view(&host.stream(Device::CPU)).unwrap(), b"lent");
     drop(whole);
     assert_eq!(released.load(Ordering::SeqCst), 0);

@@ -2,8 +2,8 @@
 #![allow(clippy::panic)]
 
 use crossdock_plugin_api::{
-    BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input, Options,
-    Owned, Plugin, Result, Sink, abi,
+    BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format, Host, Importer,
+    Input, Options, Owned, Plugin, Result, Sink, abi,
 };
 
 /// The functions that panic on demand.

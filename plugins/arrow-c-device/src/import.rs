@@ -1,0 +1,202 @@
+//! From strangers' structs to batches.
+
+use std::collections::VecDeque;
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{
+    DeviceBatch, Level, export_batch, export_schema, import_batch, import_schema, import_schema_ref, validate,
+};
+use crossdock_memory::{Memory, Stream};
+use crossdock_plugin_api::{BatchStream, Call, Capsule, Device, Error, Owned, Result, Validate, abi};
+
+use crate::formats::Interface;
+use crate::strangers::{DataStream, DeviceStream};
+
+/// What arrays come from.
+pub(crate) trait Arrays: Send {
+    /// The next array, its device known; `None` at the end.
+    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>>;
+}
+
+pub(crate) fn open(
+    memory: &Memory,
+    interface: Interface,
+    capsules: Vec<Capsule>,
+    expected: Option<&abi::ArrowSchema>,
+) -> Result<Box<dyn BatchStream>> {
+    let (schema, arrays): (Option<Schema>, Box<dyn Arrays>) = match interface {
+        Interface::DeviceStream => {
+            let mut stream = DeviceStream::new(only(capsules, interface)?.take()?);
+            (Some(import_schema(&stream.schema()?)?), Box::new(stream))
+        }
+        Interface::DataStream => {
+            let mut stream = DataStream::new(only(capsules, interface)?.take()?);
+            (Some(import_schema(&stream.schema()?)?), Box::new(stream))
+        }
+        Interface::Device | Interface::Data => {
+            let (schema, arrays) = pairs(interface, capsules)?;
+            (schema, Box::new(arrays))
+        }
+    };
+    let expected = expected.map(borrowed).transpose()?;
+    let schema = match (schema, expected) {
+        (Some(own), Some(expected)) => {
+            same_types(interface, &own, &expected)?;
+            own
+        }
+        (Some(schema), None) | (None, Some(schema)) => schema,
+        (None, None) => {
+            return Err(Error::invalid_argument(format!(
+                "{}: no schema: expected an 'arrow_schema' capsule or a schema from the caller",
+                interface.name()
+            )));
+        }
+    };
+    Ok(Box::new(Imported { memory: memory.clone(), schema: schema.into(), arrays, batches: 0 }))
+}
+
+/// The schema that a caller lent.
+pub(crate) fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
+    // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
+    unsafe { import_schema_ref(schema) }
+}
+
+fn only(capsules: Vec<Capsule>, interface: Interface) -> Result<Capsule> {
+    let n = capsules.len();
+    let mut capsules = capsules.into_iter();
+    match (capsules.next(), n) {
+        (Some(capsule), 1) => Ok(capsule),
+        _ => Err(Error::invalid_argument(format!(
+            "{}: {n} capsules were given, expected one stream",
+            interface.name()
+        ))),
+    }
+}
+
+/// Sorts schemas from arrays: one schema at least or a caller's, each later one the same as the first.
+fn pairs(
+    interface: Interface,
+    capsules: Vec<Capsule>,
+) -> Result<(Option<Schema>, VecDeque<Owned<abi::ArrowDeviceArray>>)> {
+    let mut schema: Option<Schema> = None;
+    let mut arrays = VecDeque::new();
+    for capsule in capsules {
+        if capsule.name() == c"arrow_schema" {
+            let next = import_schema(&capsule.take::<abi::ArrowSchema>()?)?;
+            match &schema {
+                Some(first) => same_types(interface, &next, first)?,
+                None => schema = Some(next),
+            }
+        } else if interface == Interface::Data {
+            arrays.push_back(on_cpu(capsule.take::<abi::ArrowArray>()?));
+        } else {
+            arrays.push_back(capsule.take::<abi::ArrowDeviceArray>()?);
+        }
+    }
+    Ok((schema, arrays))
+}
+
+/// A host array as a device array.
+pub(crate) fn on_cpu(array: Owned<abi::ArrowArray>) -> Owned<abi::ArrowDeviceArray> {
+    let device = Device::CPU;
+    let array = abi::ArrowDeviceArray {
+        array: array.into_raw(),
+        device_id: device.id,
+        device_type: device.r#type,
+        ..abi::ArrowDeviceArray::default()
+    };
+    // SAFETY: the array was ours, and is moved into a struct that has its release.
+    unsafe { Owned::new(array) }
+}
+
+fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<()> {
+    let refuse = |what: String| Err(Error::invalid_argument(format!("{}: {what}", interface.name())));
+    if got.fields().len() != expected.fields().len() {
+        return refuse(format!(
+            "the schema has {} columns, expected {}",
+            got.fields().len(),
+            expected.fields().len()
+        ));
+    }
+    for (got, expected) in got.fields().iter().zip(expected.fields()) {
+        if got.name() != expected.name() || !got.data_type().equals_datatype(expected.data_type()) {
+            return refuse(format!(
+                "column '{}' is of type {}, expected '{}' of type {}",
+                got.name(),
+                got.data_type(),
+                expected.name(),
+                expected.data_type()
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Arrays for VecDeque<Owned<abi::ArrowDeviceArray>> {
+    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>> {
+        Ok(self.pop_front())
+    }
+}
+
+struct Imported {
+    memory: Memory,
+    schema: SchemaRef,
+    arrays: Box<dyn Arrays>,
+    batches: u64,
+}
+
+impl BatchStream for Imported {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        call.check_cancelled()?;
+        let Some(array) = self.arrays.next()? else { return Ok(None) };
+        let batch =
+            self.import(call, array).map_err(|e| e.context(format_args!("batch {}", self.batches)))?;
+        self.batches += 1;
+        Ok(Some(batch))
+    }
+}
+
+impl Imported {
+    fn import(&self, call: &Call<'_>, array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::Batch>> {
+        let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
+        // SAFETY: the array was ours, and is moved into a struct that has its release.
+        let batch = import_batch(unsafe { Owned::new(raw) }, &self.schema, &self.memory)?;
+        let batch = moved(&self.memory, call, batch, call.device())?;
+        let stream = stream_on(&self.memory, call, batch.device())?;
+        if call.validate() == Validate::Full {
+            validate(&batch, Level::Full, &stream)?;
+        }
+        export_batch(&batch, false, &stream)
+    }
+}
+
+/// The batch on `target`: itself where it is there.
+pub(crate) fn moved(
+    memory: &Memory,
+    call: &Call<'_>,
+    batch: DeviceBatch,
+    target: Device,
+) -> Result<DeviceBatch> {
+    if batch.device() == target
+        || batch.columns().iter().all(|c| c.buffers().is_empty() && c.children().is_empty())
+    {
+        return Ok(batch);
+    }
+    // A copy between devices runs where the accelerator is, on either side of it.
+    let on = if target == Device::CPU { batch.device() } else { target };
+    batch.move_to(&stream_on(memory, call, on)?, target)
+}
+
+/// The call's stream where it is one of `device`, else that device's default one.
+pub(crate) fn stream_on(memory: &Memory, call: &Call<'_>, device: Device) -> Result<Stream> {
+    if device == call.device() {
+        // SAFETY: a call's stream is one of its device, alive for the call.
+        unsafe { Stream::of_call(memory, device, call.stream()) }
+    } else {
+        memory.default_stream(device)
+    }
+}

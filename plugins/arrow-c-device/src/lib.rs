@@ -1,0 +1,96 @@
+//! Arrow's four C interfaces as a Crossdock plugin: C Data, C Stream, C Device and C Device Stream, both ways.
+//!
+//! Zero-copy where the device matches. On the way in every struct is checked as far as the host can see (and its
+//! contents, if the call asks for that); on the way out null counts are exact, because consumers rely on it.
+
+mod export;
+mod formats;
+mod import;
+mod queue;
+mod strangers;
+
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{
+    BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
+    Options, Plugin, Result, Sink, abi,
+};
+use formats::Interface;
+
+/// The plugin.
+pub struct ArrowCDevice {
+    memory: Memory,
+    formats: Vec<Format>,
+}
+
+impl Plugin for ArrowCDevice {
+    fn create(host: Host) -> Result<Self> {
+        Ok(Self { memory: Memory::from_host(&host)?, formats: formats::formats() })
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
+    }
+}
+
+impl Importer for ArrowCDevice {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn open(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        input: Input,
+        schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        let interface = Interface::named(format)?;
+        options.only(format, &[])?;
+        let Input::Capsules(capsules) = input else {
+            return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
+        };
+        import::open(&self.memory, interface, capsules, schema)
+    }
+}
+
+impl Exporter for ArrowCDevice {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let interface = Interface::named(format)?;
+        options.only(format, &["schema"])?;
+        export::plan(interface, call, schema, from)
+    }
+
+    fn begin(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        let interface = Interface::named(format)?;
+        options.only(format, &["schema"])?;
+        if sink.is_some() {
+            return Err(Error::invalid_argument(format!(
+                "{format}: a sink was given, but the format gives capsules"
+            )));
+        }
+        export::begin(&self.memory, interface, schema, options)
+    }
+}

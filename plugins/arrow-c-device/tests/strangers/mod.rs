@@ -1,0 +1,172 @@
+//! arrow-rs as a stranger: what it gives and takes are Arrow's structs, and nothing of ours.
+
+use std::ffi::{c_char, c_int};
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
+use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::{Array, RecordBatch, StructArray};
+use crossdock_plugin_api::{Capsule, Owned, abi};
+
+/// Between two declarations of one published struct.
+fn same<A, B>(a: A) -> B {
+    const { assert!(size_of::<A>() == size_of::<B>()) };
+    let a = std::mem::ManuallyDrop::new(a);
+    // SAFETY: both are Arrow's struct of that name, byte for byte; the original is not dropped.
+    unsafe { std::ptr::read((&raw const *a).cast()) }
+}
+
+fn array(batch: &RecordBatch) -> abi::ArrowArray {
+    same(FFI_ArrowArray::new(&StructArray::from(batch.clone()).to_data()))
+}
+
+pub fn schema_capsule(batch: &RecordBatch) -> Capsule {
+    let schema = FFI_ArrowSchema::try_from(batch.schema().as_ref()).unwrap();
+    // SAFETY: arrow-rs made it for us.
+    Capsule::new(unsafe { Owned::<abi::ArrowSchema>::new(same(schema)) })
+}
+
+pub fn array_capsule(batch: &RecordBatch) -> Capsule {
+    // SAFETY: arrow-rs made it for us.
+    Capsule::new(unsafe { Owned::<abi::ArrowArray>::new(array(batch)) })
+}
+
+pub fn device_array(batch: &RecordBatch) -> abi::ArrowDeviceArray {
+    abi::ArrowDeviceArray {
+        array: array(batch),
+        device_id: -1,
+        device_type: abi::DEVICE_CPU,
+        ..abi::ArrowDeviceArray::default()
+    }
+}
+
+pub fn device_capsule(batch: &RecordBatch) -> Capsule {
+    // SAFETY: arrow-rs made the array for us.
+    Capsule::new(unsafe { Owned::new(device_array(batch)) })
+}
+
+pub fn schema_of(schema: Owned<abi::ArrowSchema>) -> arrow_schema::Schema {
+    arrow_schema::Schema::try_from(&same::<_, FFI_ArrowSchema>(schema.into_raw())).unwrap()
+}
+
+/// Pairs of schema and array, as arrow-rs reads them.
+pub fn batch_of(capsules: Vec<Capsule>) -> Vec<RecordBatch> {
+    let mut batches = Vec::new();
+    let mut capsules = capsules.into_iter();
+    while let (Some(schema), Some(array)) = (capsules.next(), capsules.next()) {
+        let schema: FFI_ArrowSchema = same(schema.take::<abi::ArrowSchema>().unwrap().into_raw());
+        let array: FFI_ArrowArray = same(array.take::<abi::ArrowArray>().unwrap().into_raw());
+        // SAFETY: a pair that the plugin gave.
+        let data = unsafe { from_ffi(array, &schema) }.unwrap();
+        data.validate_full().unwrap();
+        let batch = RecordBatch::from(StructArray::from(data));
+        let schema = arrow_schema::Schema::try_from(&schema).unwrap();
+        batches.push(batch.with_schema(schema.into()).unwrap());
+    }
+    batches
+}
+
+pub fn batches_of_stream(mut capsules: Vec<Capsule>) -> Vec<RecordBatch> {
+    let stream: FFI_ArrowArrayStream =
+        same(capsules.pop().unwrap().take::<abi::ArrowArrayStream>().unwrap().into_raw());
+    ArrowArrayStreamReader::try_new(stream).unwrap().collect::<Result<_, _>>().unwrap()
+}
+
+type Change = fn(&mut abi::ArrowDeviceArray);
+
+/// Ways in which a stranger's struct can lie, and a part of what is to be said of it.
+pub fn corruptions() -> Vec<(Change, &'static str)> {
+    fn child(array: &mut abi::ArrowDeviceArray, i: usize) -> &mut abi::ArrowArray {
+        // SAFETY: the tests' arrays have four children.
+        unsafe { &mut **array.array.children.add(i) }
+    }
+    vec![
+        (|a| a.array.length = -1, "-1"),
+        (|a| a.array.offset = -4, "-4"),
+        (|a| a.array.offset = i64::MAX, "offset"),
+        (|a| a.array.null_count = -2, "-2"),
+        (|a| a.array.n_buffers = 7, "7"),
+        (|a| a.array.n_children = 3, "3"),
+        (|a| a.array.n_children = i64::MAX, "9223372036854775807"),
+        (|a| a.device_type = 99, "99"),
+        (|a| a.sync_event = std::ptr::dangling_mut(), "sync_event"),
+        (|a| child(a, 0).length = 5, "5"),
+        (|a| child(a, 1).n_buffers = 2, "2"),
+        (|a| child(a, 0).buffers = std::ptr::null_mut(), "buffers"),
+        (|a| child(a, 3).children = std::ptr::null_mut(), "children"),
+        // SAFETY: an int32 column has two buffers.
+        (|a| unsafe { *child(a, 0).buffers.add(1) = std::ptr::null() }, "number"),
+    ]
+}
+
+/// A device array with a lie in it; what the change overwrote is put back before arrow-rs frees the array.
+pub fn corrupted(batch: &RecordBatch, change: Change) -> Capsule {
+    struct Honest {
+        array: abi::ArrowArray,
+        nodes: Vec<(*mut abi::ArrowArray, abi::ArrowArray)>,
+        data: *const std::ffi::c_void,
+    }
+    unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
+        // SAFETY: `private_data` is the Box made below; released once.
+        unsafe {
+            (*array).release = None;
+            let mut honest = Box::from_raw((*array).private_data.cast::<Honest>());
+            for (node, original) in honest.nodes.drain(..) {
+                std::ptr::write(node, original);
+            }
+            let number = *honest.array.children;
+            *(*number).buffers.add(1) = honest.data;
+            drop(Owned::new(honest.array));
+        }
+    }
+    // SAFETY: reads the tree of a live array of four children, whose first has two buffers.
+    unsafe {
+        let honest = array(batch);
+        let copy = |node: *mut abi::ArrowArray| (node, std::ptr::read(node));
+        let nodes = (0..4).map(|i| copy(*honest.children.add(i))).collect();
+        let data = *(**honest.children).buffers.add(1);
+        let honest = Box::new(Honest { array: honest, nodes, data });
+        let mut lie = abi::ArrowDeviceArray {
+            array: std::ptr::read(&honest.array),
+            device_id: -1,
+            device_type: abi::DEVICE_CPU,
+            ..abi::ArrowDeviceArray::default()
+        };
+        lie.array.release = Some(release);
+        lie.array.private_data = Box::into_raw(honest).cast();
+        change(&mut lie);
+        Capsule::new(Owned::new(lie))
+    }
+}
+
+pub unsafe extern "C" fn release_stream(stream: *mut abi::ArrowArrayStream) {
+    // SAFETY: the struct that is being released; it owns nothing.
+    unsafe { (*stream).release = None };
+}
+
+/// A stream whose `get_schema` or `get_next` fails with words.
+pub fn failing_stream(fail_schema: bool) -> Capsule {
+    unsafe extern "C" fn fails(_: *mut abi::ArrowArrayStream, _: *mut abi::ArrowSchema) -> c_int {
+        5
+    }
+    unsafe extern "C" fn works(_: *mut abi::ArrowArrayStream, out: *mut abi::ArrowSchema) -> c_int {
+        let schema = arrow_schema::Schema::empty();
+        // SAFETY: the consumer's out parameter.
+        unsafe { out.write(same(FFI_ArrowSchema::try_from(&schema).unwrap())) };
+        0
+    }
+    unsafe extern "C" fn no_next(_: *mut abi::ArrowArrayStream, _: *mut abi::ArrowArray) -> c_int {
+        5
+    }
+    unsafe extern "C" fn words(_: *mut abi::ArrowArrayStream) -> *const c_char {
+        c"the well is dry".as_ptr()
+    }
+    let stream = abi::ArrowArrayStream {
+        get_schema: Some(if fail_schema { fails } else { works }),
+        get_next: Some(no_next),
+        get_last_error: Some(words),
+        release: Some(release_stream),
+        private_data: std::ptr::null_mut(),
+    };
+    // SAFETY: made above, of constants.
+    Capsule::new(unsafe { Owned::new(stream) })
+}
