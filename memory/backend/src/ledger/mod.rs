@@ -26,7 +26,7 @@ pub struct AccountUse {
     pub name: String,
     /// For each device of the backend, in its order.
     pub devices: Vec<DeviceUse>,
-    /// What was copied.
+    /// What was copied. Fills are no copies.
     pub copied: Copied,
     /// Kernels launched.
     pub launches: u64,

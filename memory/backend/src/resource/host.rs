@@ -9,7 +9,7 @@ use crate::device::Stream;
 /// From here on a block has pages of its own, so that what is never touched costs nothing and what is freed goes back.
 const MAP_FROM_BYTES: usize = 256 << 10;
 /// From here on a block begins at a huge page and asks for such, so that first touches fault 512 times less.
-const HUGE_FROM_BYTES: usize = 4 << 20;
+const HUGE_FROM_BYTES: usize = HUGE_PAGE_BYTES;
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Small blocks from the process's allocator, large ones as mappings of their own.

@@ -122,3 +122,22 @@ unsafe fn list<'a, T>(first: *const T, n: usize, function: &str) -> Result<&'a [
     // SAFETY: by this function's own contract; null, misaligned and absurd lists were refused.
     Ok(unsafe { std::slice::from_raw_parts(first, n) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_code_and_keeps_its_message() {
+        let account = crate::Backend::builder().build().account("test");
+        let outcome = |body: fn(&Account) -> Result<()>| {
+            // SAFETY: the account is alive, and `check` gives a live error struct.
+            Error::check(|err| unsafe { enter(account.memory(), err, body) })
+        };
+        let error = outcome(|account| panic!("{} slipped", account.name())).unwrap_err();
+        assert_eq!(error.code().0, abi::PANICKED);
+        assert_eq!(error.message(), "the host's memory panicked: test slipped");
+        assert!(outcome(|_| std::panic::panic_any(7)).unwrap_err().message().ends_with("no message"));
+        assert_eq!(outcome(|_| Ok(())), Ok(()), "the account works on");
+    }
+}
