@@ -1,0 +1,90 @@
+//! Out through a plugin as capsules, and back in.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::DeviceBatch;
+use crossdock_plugin_api::{Capsule, Input, Options};
+
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
+use crate::reader::Reader;
+use crate::session::Session;
+use crate::writer::{Writer, schema_difference};
+
+/// One `--via`: an exporter's writer, and for all that it gives the same plugin's importer.
+pub(super) struct Via {
+    session: Session,
+    plugin: Arc<Plugin>,
+    format: String,
+    schema: SchemaRef,
+    writer: Writer,
+}
+
+impl Via {
+    pub(super) fn begin(session: &Session, wanted: &str, schema: &SchemaRef) -> Result<Self> {
+        let device_type = session.device().r#type;
+        let choice = session.choose(Some(wanted), |registry| registry.choose_via(wanted, device_type))?;
+        let plugin = session.fresh(choice.plugin.name(), &format!("{} (via)", choice.plugin.name()))?;
+        let format = choice.format.name.clone();
+        let what = format!("write batches as {format}");
+        let writer =
+            Writer::begin(session, plugin.clone(), choice.format, schema, &Options::new(), None, what)?;
+        Ok(Self { session: session.clone(), plugin, format, schema: schema.clone(), writer })
+    }
+
+    pub(super) fn plugin(&self) -> &Arc<Plugin> {
+        &self.plugin
+    }
+
+    pub(super) fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// The batch as it comes back: usually as one, perhaps only at the end.
+    pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
+        let capsules = self.writer.write(batch)?;
+        self.read_back(capsules)
+    }
+
+    /// What comes back at the end.
+    pub(super) fn finish(self) -> Result<Vec<DeviceBatch>> {
+        let Self { session, plugin, format, schema, writer } = self;
+        let capsules = writer.finish()?.capsules;
+        read_back(&session, &plugin, &format, &schema, capsules)
+    }
+
+    fn read_back(&self, capsules: Vec<Capsule>) -> Result<Vec<DeviceBatch>> {
+        read_back(&self.session, &self.plugin, &self.format, &self.schema, capsules)
+    }
+}
+
+fn read_back(
+    session: &Session,
+    plugin: &Arc<Plugin>,
+    format: &str,
+    schema: &SchemaRef,
+    capsules: Vec<Capsule>,
+) -> Result<Vec<DeviceBatch>> {
+    if capsules.is_empty() {
+        return Ok(Vec::new());
+    }
+    let what = format!("read batches back as {format}");
+    let input = Input::Capsules(capsules);
+    let call = session.call_for_structs();
+    let reader =
+        Reader::open(session, plugin.clone(), call, format, input, Some(schema), &Options::new(), what)?;
+    if let Some(difference) = schema_difference(schema, reader.schema()) {
+        return Err(Error::usage(format!(
+            "--via {}: the schema came back changed: {difference}",
+            plugin.name()
+        )));
+    }
+    // Under the schema that everybody holds already, so that nobody compares it again.
+    let same = |batch: DeviceBatch| {
+        batch
+            .with_schema(schema.clone())
+            .map_err(|error| Error::data(format!("{plugin} gave a wrong batch"), error))
+    };
+    reader.map(|batch| batch.and_then(same)).collect()
+}

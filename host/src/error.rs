@@ -1,0 +1,92 @@
+//! What can go wrong in the host, by layer. `Display` speaks for its own layer; `source()` carries the next.
+
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Code, Error as ApiError};
+
+use crate::load::Refused;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of the host, or of something that it called.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The caller asked for something that makes no sense: an unknown name, contradicting settings.
+    #[error("{0}")]
+    Usage(String),
+    /// A plugin was not loaded.
+    #[error("{0}")]
+    Refused(Arc<Refused>),
+    /// A plugin reported a failure, or broke the contract.
+    #[error("{plugin} could not {what}")]
+    Plugin {
+        /// Name and version.
+        plugin: String,
+        /// What it was asked to do.
+        what: String,
+        /// What it said.
+        source: ApiError,
+    },
+    /// Data contradicts itself or its format.
+    #[error("{what}")]
+    Data {
+        /// Where it was found.
+        what: String,
+        /// What is wrong.
+        source: ApiError,
+    },
+    /// A device or its memory.
+    #[error("{what}")]
+    Device {
+        /// What was to be done.
+        what: String,
+        /// What failed.
+        source: ApiError,
+    },
+    /// A file, a pipe, a disk.
+    #[error("{what}")]
+    Io {
+        /// What was to be done, and to which file.
+        what: String,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+    /// Somebody set the cancel flag.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl Error {
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::Usage(message.into())
+    }
+
+    pub(crate) fn io(what: impl Into<String>, source: std::io::Error) -> Self {
+        Self::Io { what: what.into(), source }
+    }
+
+    /// Data that was found wrong by our own checks, at `what`.
+    pub(crate) fn data(what: impl Into<String>, source: ApiError) -> Self {
+        match source.code() {
+            Code::CANCELLED => Self::Cancelled,
+            Code::DEVICE | Code::OUT_OF_MEMORY => Self::Device { what: what.into(), source },
+            _ => Self::Data { what: what.into(), source },
+        }
+    }
+
+    /// The whole chain in one line: each layer's words, joined by colons.
+    pub fn one_line(&self) -> String {
+        let mut line = self.to_string();
+        let mut next = std::error::Error::source(self);
+        while let Some(error) = next {
+            let words = error.to_string();
+            if !line.contains(&words) {
+                line.push_str(": ");
+                line.push_str(&words);
+            }
+            next = error.source();
+        }
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}

@@ -1,0 +1,162 @@
+//! A host: one owner of memory, and the plugins that were found.
+
+use std::sync::{Arc, OnceLock};
+
+use crossdock_memory_backend::{Backend, Leak, LedgerSnapshot};
+
+use crate::discovery::{Catalog, Search};
+use crate::error::{Error, Result};
+use crate::janitor;
+use crate::load::{Loaded, Refused};
+use crate::metadata::Metadata;
+use crate::session::SessionBuilder;
+
+/// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
+/// load, of which each makes instances of its own.
+#[derive(Clone)]
+pub struct Host(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    backend: Backend,
+    catalog: Catalog,
+    /// For each candidate of the catalog, what became of loading it.
+    loaded: Vec<OnceLock<Result<Loaded, Arc<Refused>>>>,
+    threads: usize,
+}
+
+/// How a [`Host`] is to be.
+pub struct HostBuilder {
+    search: Search,
+    backend: Option<Backend>,
+    memory_limit_bytes: Option<usize>,
+    threads: Option<usize>,
+}
+
+impl Host {
+    /// Looks in the usual places, without a memory limit, with as many threads as the machine has.
+    pub fn builder() -> HostBuilder {
+        HostBuilder { search: Search::usual(), backend: None, memory_limit_bytes: None, threads: None }
+    }
+
+    /// What was found, chosen, shadowed, refused.
+    pub fn catalog(&self) -> &Catalog {
+        &self.0.catalog
+    }
+
+    /// The owner of its memory.
+    pub fn backend(&self) -> &Backend {
+        &self.0.backend
+    }
+
+    /// Who holds what, and what was copied.
+    pub fn ledger(&self) -> LedgerSnapshot {
+        self.0.backend.ledger()
+    }
+
+    /// A session to be set up.
+    pub fn session(&self) -> SessionBuilder {
+        SessionBuilder::new(self.clone())
+    }
+
+    /// The plugins to use, in order of precedence.
+    pub fn plugins(&self) -> impl Iterator<Item = &Metadata> {
+        self.0.catalog.chosen().map(|(_, metadata)| &**metadata)
+    }
+
+    /// Loads a plugin, unless it is loaded already.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where none has this name, [`Error::Refused`] where it fails a check.
+    pub fn load(&self, name: &str) -> Result<Loaded> {
+        let found =
+            self.0.catalog.candidates.iter().position(|c| c.metadata.as_ref().is_ok_and(|m| m.name == name));
+        let index = found.ok_or_else(|| self.unknown(name))?;
+        match self.load_candidate(index) {
+            Some(Ok(loaded)) => Ok(loaded),
+            Some(Err(refused)) => Err(Error::Refused(refused)),
+            None => Err(self.unknown(name)),
+        }
+    }
+
+    /// Loads the candidate at `index` of the catalog, if it was chosen.
+    pub fn load_candidate(&self, index: usize) -> Option<Result<Loaded, Arc<Refused>>> {
+        let candidate = self.0.catalog.candidates.get(index)?;
+        candidate.metadata.as_ref().ok()?;
+        let slot = self.0.loaded.get(index)?;
+        Some(slot.get_or_init(|| candidate.loader().load().map_err(Arc::new)).clone())
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let names: Vec<_> = self.plugins().map(|m| m.name.as_str()).collect();
+        let known = if names.is_empty() { "none was found".to_string() } else { names.join(", ") };
+        Error::usage(format!(
+            "there is no plugin '{name}'; plugins: {known} (crossdock plugins --explain tells where was looked)"
+        ))
+    }
+
+    pub(crate) fn threads(&self) -> usize {
+        self.0.threads
+    }
+
+    /// Waits until every plugin instance that can end has ended, and tells what has not been given back by then: after
+    /// all sessions, tables and exported arrays are gone, these are leaks.
+    pub fn settle(&self) -> Vec<Leak> {
+        janitor::settle();
+        self.0.backend.leaks()
+    }
+}
+
+impl HostBuilder {
+    /// Where to look for plugins, instead of the usual places.
+    pub fn search(mut self, search: Search) -> Self {
+        self.search = search;
+        self
+    }
+
+    /// Adds a plugin file, or a directory of them, to where is looked.
+    pub fn plugins(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.search = self.search.given(path);
+        self
+    }
+
+    /// The owner of its memory; the memory limit is then this one's.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// How many bytes may be held at once, over all devices.
+    pub fn memory_limit_bytes(mut self, bytes: usize) -> Self {
+        self.memory_limit_bytes = Some(bytes);
+        self
+    }
+
+    /// How many threads plugins may keep busy.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Looks for plugins; none of their code runs yet.
+    ///
+    /// # Errors
+    /// A plugin file that was given by its path is missing or refused.
+    pub fn build(self) -> Result<Host> {
+        let host = self.build_lenient();
+        let refused = host.0.catalog.candidates.iter().find_map(|candidate| candidate.refused_though_given());
+        refused.map_or(Ok(host.clone()), |refused| Err(Error::Refused(refused)))
+    }
+
+    /// The same, where files that were given and refused are only noted in the catalog.
+    pub fn build_lenient(self) -> Host {
+        let backend = self.backend.unwrap_or_else(|| {
+            let builder = Backend::builder();
+            self.memory_limit_bytes.map_or(builder.clone(), |bytes| builder.limit_bytes(bytes)).build()
+        });
+        let catalog = self.search.run();
+        let loaded = catalog.candidates.iter().map(|_| OnceLock::new()).collect();
+        let threads =
+            self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+        Host(Arc::new(Inner { backend, catalog, loaded, threads: threads.max(1) }))
+    }
+}

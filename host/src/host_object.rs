@@ -1,0 +1,123 @@
+//! What a plugin instance is given at its creation: a counted object that offers memory, a log and the session's
+//! settings. Whatever the plugin lends out holds a reference to it.
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crossdock_memory_backend::Account;
+use crossdock_plugin_api::{SessionSettings, abi};
+
+use crate::janitor;
+
+/// The host's own reference to one instance's host object.
+pub(crate) struct HostObject(Arc<Shared>);
+
+/// `abi` is the first field, so that the object's address is the `crossdock_host`'s.
+#[repr(C)]
+struct Shared {
+    abi: abi::Host,
+    log: abi::HostLog,
+    session: abi::HostSession,
+    account: Arc<Account>,
+    plugin: String,
+}
+
+// SAFETY: the raw pointers inside are to `Shared` itself and are never written after construction; the function
+// pointers are this file's, which any thread may call; the rest is Sync by itself.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl HostObject {
+    pub(crate) fn new(plugin: &str, account: Arc<Account>, settings: SessionSettings) -> Self {
+        Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
+            abi: abi::Host {
+                struct_size: size_of::<abi::Host>(),
+                abi_major: abi::ABI_MAJOR,
+                abi_minor: abi::ABI_MINOR,
+                retain: Some(retain),
+                release: Some(release),
+                get_interface: Some(get_interface),
+                private_data: std::ptr::null_mut(),
+            },
+            log: abi::HostLog {
+                struct_size: size_of::<abi::HostLog>(),
+                write: Some(write_log),
+                private_data: shared.as_ptr().cast_mut().cast(),
+            },
+            session: abi::HostSession {
+                struct_size: size_of::<abi::HostSession>(),
+                device: settings.device,
+                memory_limit: settings.memory_limit_bytes,
+                threads: u32::try_from(settings.threads).unwrap_or(u32::MAX),
+                reserved: 0,
+            },
+            account,
+            plugin: plugin.to_string(),
+        }))
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const abi::Host {
+        Arc::as_ptr(&self.0).cast()
+    }
+
+    /// How many references there are, this one included.
+    pub(crate) fn references(&self) -> usize {
+        // With the one in `janitor::reference_gone`: either the count is seen here, or the waiting there.
+        fence(Ordering::SeqCst);
+        let n = Arc::strong_count(&self.0);
+        // Pairs with the release of those that are gone: what their holders did has happened.
+        fence(Ordering::Acquire);
+        n
+    }
+}
+
+unsafe extern "C" fn retain(host: *const abi::Host) {
+    // SAFETY: the plugin calls this on the object it was given, which is an Arc's content with at least one count.
+    unsafe { Arc::increment_strong_count(host.cast::<Shared>()) };
+}
+
+unsafe extern "C" fn release(host: *const abi::Host) {
+    // SAFETY: takes one count that `retain` gave.
+    unsafe { Arc::decrement_strong_count(host.cast::<Shared>()) };
+    janitor::reference_gone();
+}
+
+unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) -> *const c_void {
+    if host.is_null() || id.is_null() {
+        return std::ptr::null();
+    }
+    // SAFETY: the plugin holds a reference, or is inside `create`, during which the host does; ids are NUL-terminated.
+    let (shared, id) = unsafe { (&*host.cast::<Shared>(), CStr::from_ptr(id)) };
+    if id == abi::HOST_MEMORY_ID {
+        shared.account.memory().cast()
+    } else if id == abi::HOST_LOG_ID {
+        std::ptr::from_ref(&shared.log).cast()
+    } else if id == abi::HOST_SESSION_ID {
+        std::ptr::from_ref(&shared.session).cast()
+    } else {
+        std::ptr::null()
+    }
+}
+
+unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: abi::Str) {
+    if log.is_null() || message.data.is_null() {
+        return;
+    }
+    // A subscriber is the application's code: its panic must not unwind into the plugin.
+    crossdock_plugin_api::door::Poison::new().leave(|| {
+        // SAFETY: the log is a field of the `Shared` that `private_data` points at, and lives as long as it.
+        let plugin = unsafe { &(*(*log).private_data.cast::<Shared>()).plugin };
+        // SAFETY: the plugin's string, alive for the call.
+        let bytes = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
+        let message = String::from_utf8_lossy(bytes);
+        match level {
+            abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
+            abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
+            abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
+            abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
+            _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
+        }
+    });
+}

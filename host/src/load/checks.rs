@@ -1,0 +1,64 @@
+//! What has to agree between a plugin's build and this host, whichever way the plugin came.
+
+use crossdock_plugin_api::abi;
+
+use super::Refusal;
+use crate::metadata::Metadata;
+
+/// The host's ABI version, as plugins' ranges are held against it.
+pub fn host_abi() -> semver::Version {
+    semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), 0)
+}
+
+/// Versions and struct sizes, as the metadata states them.
+pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
+    if metadata.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
+        return Err(Refusal::AbiVersion { got: metadata.abi });
+    }
+    let host = host_abi();
+    if !metadata.api_range.matches(&host) {
+        return Err(Refusal::AbiRange { range: metadata.api_range.clone(), host });
+    }
+    let expected = abi::BUILT_SIZES;
+    if metadata.sizes.len() != expected.len() {
+        return Err(Refusal::StructSizes(format!(
+            "it lists {} structs, expected {}",
+            metadata.sizes.len(),
+            expected.len()
+        )));
+    }
+    let differing: Vec<String> = expected
+        .iter()
+        .zip(&metadata.sizes)
+        .filter(|((_, expected), got)| expected != *got)
+        .map(|((name, expected), got)| format!("{name} expected {expected} bytes, got {got}"))
+        .collect();
+    if differing.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(differing.join("; "))) }
+}
+
+/// The entry, before anything in it is called.
+pub(super) fn check_entry(entry: &abi::PluginEntry) -> Result<(), Refusal> {
+    let bad = |message: String| Err(Refusal::BadEntry(message));
+    if entry.magic != abi::PLUGIN_MAGIC {
+        return bad(format!("magic number {:#018x}, expected {:#018x}", entry.magic, abi::PLUGIN_MAGIC));
+    }
+    let expected = size_of::<abi::PluginEntry>();
+    if entry.struct_size < expected {
+        return bad(format!("struct size {} bytes, expected at least {expected}", entry.struct_size));
+    }
+    if (entry.abi_major, entry.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
+        return Err(Refusal::AbiVersion { got: (entry.abi_major, entry.abi_minor) });
+    }
+    if entry.flags != 0 {
+        return bad(format!("flags {:#x}, of which this host knows none", entry.flags));
+    }
+    let functions = [
+        ("create", entry.create.is_none()),
+        ("destroy", entry.destroy.is_none()),
+        ("get_interface", entry.get_interface.is_none()),
+    ];
+    match functions.iter().find(|(_, missing)| *missing) {
+        Some((name, _)) => bad(format!("its function '{name}' is NULL")),
+        None => Ok(()),
+    }
+}

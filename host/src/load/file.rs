@@ -1,0 +1,176 @@
+//! Plugins in files: opened once, checked, and loaded through the very descriptor that was checked.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crossdock_plugin_api::abi;
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use super::{Load, Loaded, Refusal, Refused, checks};
+use crate::metadata::Metadata;
+
+/// A file that may be a plugin.
+#[derive(Clone, Debug)]
+pub struct PluginFile {
+    path: PathBuf,
+}
+
+impl PluginFile {
+    /// Looks at nothing yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open(&self) -> Result<Opened, Refusal> {
+        // O_NONBLOCK, so that a named pipe of that name cannot make us wait for a writer.
+        let file =
+            File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK).open(&self.path);
+        let file = file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Refusal::Missing,
+            _ => Refusal::Unreadable(error),
+        })?;
+        let stat = file.metadata().map_err(Refusal::Unreadable)?;
+        check_type(&stat.file_type())?;
+        // SAFETY: geteuid has no conditions and cannot fail.
+        check_trust(stat.uid(), unsafe { libc::geteuid() }, stat.mode())?;
+        let state = State { bytes: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) };
+        Ok(Opened { file, inode: (stat.dev(), stat.ino()), state })
+    }
+
+    fn try_load(&self) -> Result<(Metadata, &'static abi::PluginEntry), Refusal> {
+        let opened = self.open()?;
+        let metadata = Metadata::from_file(&opened.file)?;
+        checks::check_metadata(&metadata)?;
+        if crate::metadata::entry_bytes(&opened.file)?
+            .is_none_or(|n| n < size_of::<abi::PluginEntry>() as u64)
+        {
+            return Err(Refusal::NoEntry);
+        }
+        let entry = opened.image()?;
+        checks::check_entry(entry)?;
+        Ok((metadata, entry))
+    }
+}
+
+impl Load for PluginFile {
+    fn who(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn metadata(&self) -> Result<Metadata, Refused> {
+        let read = || {
+            let opened = self.open()?;
+            let metadata = Metadata::from_file(&opened.file)?;
+            checks::check_metadata(&metadata)?;
+            Ok(metadata)
+        };
+        read().map_err(|reason: Refusal| reason.of(self.who()))
+    }
+
+    fn load(&self) -> Result<Loaded, Refused> {
+        let (metadata, entry) = self.try_load().map_err(|reason| reason.of(self.who()))?;
+        Ok(Loaded { who: self.who(), metadata: Arc::new(metadata), entry })
+    }
+}
+
+fn check_type(kind: &std::fs::FileType) -> Result<(), Refusal> {
+    let got = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(Refusal::NotAFile { got })
+}
+
+/// Whoever may write the file decides what runs in this process: that may be root and ourselves only.
+fn check_trust(owner: u32, user: u32, mode: u32) -> Result<(), Refusal> {
+    if owner != 0 && owner != user {
+        return Err(Refusal::Owner { user, owner });
+    }
+    if mode & 0o022 != 0 {
+        return Err(Refusal::Writable { mode: mode & 0o777 });
+    }
+    Ok(())
+}
+
+/// By which a change of the file since it was loaded shows.
+#[derive(PartialEq, Eq)]
+struct State {
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+struct Opened {
+    file: File,
+    inode: (u64, u64),
+    state: State,
+}
+
+/// A mapped file. The loader finds images by name first, then by inode: were the descriptor closed, the next file that
+/// got its number would silently yield this image again. So it stays open for ever, as the image stays mapped.
+struct Image {
+    _file: File,
+    state: State,
+    entry: Result<&'static abi::PluginEntry, String>,
+}
+
+fn images() -> &'static Mutex<HashMap<(u64, u64), Image>> {
+    static IMAGES: OnceLock<Mutex<HashMap<(u64, u64), Image>>> = OnceLock::new();
+    IMAGES.get_or_init(Mutex::default)
+}
+
+impl Opened {
+    /// The entry of the mapped file, which is mapped now if it was not before. One inode is one image, with one set of
+    /// statics, whoever loads it.
+    fn image(self) -> Result<&'static abi::PluginEntry, Refusal> {
+        // Held while the library's constructors run, so that two threads do not load one file twice. A constructor
+        // that loads Crossdock plugins itself would wait for ever; there is no use for one.
+        let mut images = images().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(image) = images.get(&self.inode) {
+            return match &image.entry {
+                _ if image.state != self.state => Err(Refusal::Changed),
+                Ok(entry) => Ok(entry),
+                Err(message) => Err(Refusal::BadEntry(message.clone())),
+            };
+        }
+        // The process id rather than `self`: debuggers and backtraces read this name from other processes.
+        let name = format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd());
+        // SAFETY: the file's constructors run here, which is what loading a trusted plugin means. The image is never
+        // unloaded (RTLD_NODELETE), so nothing that it hands out dangles.
+        let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
+        let library = library.map_err(|error| Refusal::Dlopen(loader_words(&error, &name)))?;
+        // SAFETY: the ELF file declares a data object of this name, at least as long as the entry struct.
+        let entry = unsafe { library.get::<*const abi::PluginEntry>(abi::ENTRY_SYMBOL) };
+        let entry = match entry.map(|symbol| symbol.into_raw().cast::<abi::PluginEntry>()) {
+            Ok(raw) if raw.is_null() || !raw.is_aligned() => Err(format!("it lies at {raw:p}")),
+            // SAFETY: aligned, of sufficient length, and constant data of an image that is never unloaded.
+            Ok(raw) => Ok(unsafe { &*raw }),
+            Err(error) => Err(loader_words(&error, &name)),
+        };
+        // Dropping it would only lower the loader's count of an image that stays anyway.
+        std::mem::forget(library);
+        images.insert(self.inode, Image { _file: self.file, state: self.state, entry: entry.clone() });
+        entry.map_err(Refusal::BadEntry)
+    }
+}
+
+/// The loader's own message, which names an unresolved symbol, without the descriptor's path that nobody knows.
+fn loader_words(error: &libloading::Error, name: &str) -> String {
+    let words = match error {
+        libloading::Error::DlOpen { source } | libloading::Error::DlSym { source } => source.to_string(),
+        other => other.to_string(),
+    };
+    let words = words.strip_prefix(name).unwrap_or(&words);
+    words.trim_start_matches([':', ' ']).to_string()
+}

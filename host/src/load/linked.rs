@@ -1,0 +1,47 @@
+//! Plugins that are part of the executable: for tests, and for applications that want them so.
+
+use std::sync::Arc;
+
+use crossdock_plugin_api::abi;
+
+use super::{Load, Loaded, Refusal, Refused, checks};
+use crate::metadata::Metadata;
+
+/// An entry and its metadata, linked in.
+pub struct LinkedPlugin {
+    entry: &'static abi::PluginEntry,
+    metadata: abi::PluginMeta,
+}
+
+impl LinkedPlugin {
+    /// What `crossdock_plugin!` would export, or a C plugin's two symbols.
+    pub const fn new(entry: &'static abi::PluginEntry, metadata: abi::PluginMeta) -> Self {
+        Self { entry, metadata }
+    }
+}
+
+// SAFETY: both are constant data; the entry's functions are callable from any thread by contract.
+unsafe impl Send for LinkedPlugin {}
+// SAFETY: as above.
+unsafe impl Sync for LinkedPlugin {}
+
+impl Load for LinkedPlugin {
+    fn who(&self) -> String {
+        match Metadata::from_raw(&self.metadata) {
+            Ok(metadata) => format!("linked:{}", metadata.name),
+            Err(_) => "linked".into(),
+        }
+    }
+
+    fn metadata(&self) -> Result<Metadata, Refused> {
+        Metadata::from_raw(&self.metadata).map_err(|error| Refusal::from(error).of(self.who()))
+    }
+
+    fn load(&self) -> Result<Loaded, Refused> {
+        let metadata = self.metadata()?;
+        let who = self.who();
+        checks::check_metadata(&metadata).map_err(|reason| reason.of(&who))?;
+        checks::check_entry(self.entry).map_err(|reason| reason.of(&who))?;
+        Ok(Loaded { who, metadata: Arc::new(metadata), entry: self.entry })
+    }
+}

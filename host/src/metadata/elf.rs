@@ -1,0 +1,236 @@
+//! Finds the metadata symbol in a shared library's bytes, by the tables that the dynamic loader itself goes by: program
+//! headers and the dynamic segment. Section headers may be stripped or lie.
+
+use object::elf;
+use object::read::ReadRef;
+use object::read::elf::{
+    Dyn as _, FileHeader as _, GnuHashTable, HashTable, ProgramHeader as _, Rela as _, Sym as _,
+};
+use object::{LittleEndian, U64};
+
+use super::MetadataError;
+use crossdock_plugin_api::abi;
+
+type Header = elf::FileHeader64<LittleEndian>;
+type Segment = elf::ProgramHeader64<LittleEndian>;
+
+const LE: LittleEndian = LittleEndian;
+
+/// No plugin needs a hash table longer than this (it has 4 bytes a symbol), so nothing longer is read.
+const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
+/// Longest table of relocations or symbols that is read.
+const TABLE_LIMIT_BYTES: u64 = 64 << 20;
+
+/// The name of this machine's ELF architecture, and its number.
+const MACHINE: (&str, elf::Machine) =
+    if cfg!(target_arch = "aarch64") { ("aarch64", elf::EM_AARCH64) } else { ("x86-64", elf::EM_X86_64) };
+
+fn damaged(what: &str) -> MetadataError {
+    MetadataError::Damaged(what.to_string())
+}
+
+/// The bytes of `crossdock_plugin_meta_v1`: as many as the symbol says, never more than the struct has today.
+pub(super) fn metadata_bytes<'data, R: ReadRef<'data>>(data: R) -> Result<&'data [u8], MetadataError> {
+    let image = Image::open(data)?;
+    let (address, bytes) = image.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
+    image.check_not_relocated(address, bytes)?;
+    image.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
+}
+
+/// How long the data symbol `name` is, if there is one.
+pub(super) fn symbol_bytes<'data, R: ReadRef<'data>>(
+    data: R,
+    name: &str,
+) -> Result<Option<u64>, MetadataError> {
+    Ok(Image::open(data)?.find_symbol(name)?.map(|(_, bytes)| bytes))
+}
+
+fn check_ident<'data, R: ReadRef<'data>>(data: R) -> Result<(), MetadataError> {
+    match data.read_bytes_at(0, 4) {
+        Ok(b"\x7fELF") => {}
+        _ => return Err(MetadataError::NotElf),
+    }
+    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("its file header is cut short"))?;
+    let expected = format!("64-bit little-endian {}", MACHINE.0);
+    match (ident[4], ident[5]) {
+        (2, 1) => Ok(()),
+        (1, _) => Err(MetadataError::WrongMachine { expected, got: "a 32-bit library".into() }),
+        (2, 2) => Err(MetadataError::WrongMachine { expected, got: "a big-endian library".into() }),
+        _ => Err(damaged("its class or byte order is none that ELF knows")),
+    }
+}
+
+fn check_machine(header: &Header) -> Result<(), MetadataError> {
+    let machine = header.e_machine.get(LE);
+    if machine != MACHINE.1 {
+        let got = match machine {
+            elf::EM_X86_64 => "x86-64".to_string(),
+            elf::EM_AARCH64 => "aarch64".to_string(),
+            elf::EM_RISCV => "riscv64".to_string(),
+            elf::EM_PPC64 => "ppc64".to_string(),
+            elf::EM_S390 => "s390x".to_string(),
+            other => format!("machine number {}", other.0),
+        };
+        return Err(MetadataError::WrongMachine { expected: MACHINE.0.into(), got });
+    }
+    if header.e_type.get(LE) != elf::ET_DYN {
+        return Err(MetadataError::NotAPlugin);
+    }
+    Ok(())
+}
+
+/// A library as its program headers lay it out.
+struct Image<'data, R> {
+    data: R,
+    segments: &'data [Segment],
+    dynamic: &'data [elf::Dyn64<LittleEndian>],
+}
+
+impl<'data, R: ReadRef<'data>> Image<'data, R> {
+    fn open(data: R) -> Result<Self, MetadataError> {
+        check_ident(data)?;
+        let header = Header::parse(data).map_err(|_| damaged("its file header is cut short"))?;
+        check_machine(header)?;
+        let segments =
+            header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
+        let mut dynamic: &[_] = &[];
+        for segment in segments {
+            if let Some(entries) =
+                segment.dynamic(LE, data).map_err(|_| damaged("its dynamic segment is cut short"))?
+            {
+                dynamic = entries;
+            }
+        }
+        Ok(Self { data, segments, dynamic })
+    }
+
+    fn dynamic_value(&self, tag: elf::DynamicTag) -> Option<u64> {
+        self.dynamic
+            .iter()
+            .take_while(|d| d.tag(LE) != elf::DT_NULL)
+            .find(|d| d.tag(LE) == tag)
+            .map(|d| d.val(LE))
+    }
+
+    /// How many bytes of the file are mapped from `address` on, and where in the file they are.
+    fn file_range(&self, address: u64) -> Option<(u64, u64)> {
+        self.segments.iter().filter(|s| s.p_type(LE) == elf::PT_LOAD).find_map(|s| {
+            let within = address.checked_sub(s.p_vaddr(LE))?;
+            let left = s.p_filesz(LE).checked_sub(within).filter(|left| *left > 0)?;
+            Some((s.p_offset(LE).checked_add(within)?, left))
+        })
+    }
+
+    fn read(&self, address: u64, bytes: u64, what: &str) -> Result<&'data [u8], MetadataError> {
+        let outside = || damaged(&format!("{what} lies outside the file"));
+        let (offset, left) = self.file_range(address).ok_or_else(outside)?;
+        if bytes > left || bytes > TABLE_LIMIT_BYTES {
+            return Err(outside());
+        }
+        self.data.read_bytes_at(offset, bytes).map_err(|()| outside())
+    }
+
+    fn table<T: object::Pod>(&self, address: u64, n: u64, what: &str) -> Result<&'data [T], MetadataError> {
+        let bytes =
+            n.checked_mul(size_of::<T>() as u64).ok_or_else(|| damaged(&format!("{what} is too long")))?;
+        let bytes = self.read(address, bytes, what)?;
+        object::pod::slice_from_all_bytes(bytes).map_err(|()| damaged(&format!("{what} is misaligned")))
+    }
+
+    fn symbol_count(&self) -> Result<u64, MetadataError> {
+        let tail = |address: u64| {
+            let left = self.file_range(address).map_or(0, |(_, left)| left);
+            self.read(address, left.min(HASH_TABLE_LIMIT_BYTES), "its symbol hash table")
+        };
+        let bad = |_| damaged("its symbol hash table contradicts itself");
+        if let Some(address) = self.dynamic_value(elf::DT_GNU_HASH) {
+            let table = GnuHashTable::<Header>::parse(LE, tail(address)?).map_err(bad)?;
+            // A table without any symbol answers None, and so does one that is cut short: both hold nothing for us.
+            return Ok(table.symbol_table_length(LE).unwrap_or(0).into());
+        }
+        if let Some(address) = self.dynamic_value(elf::DT_HASH) {
+            let table = HashTable::<Header>::parse(LE, tail(address)?).map_err(bad)?;
+            return Ok(table.symbol_table_length().into());
+        }
+        Ok(0)
+    }
+
+    /// Address and size of a defined data symbol.
+    fn find_symbol(&self, name: &str) -> Result<Option<(u64, u64)>, MetadataError> {
+        let n = self.symbol_count()?;
+        let (Some(symbols), Some(strings), Some(strings_bytes)) = (
+            self.dynamic_value(elf::DT_SYMTAB),
+            self.dynamic_value(elf::DT_STRTAB),
+            self.dynamic_value(elf::DT_STRSZ),
+        ) else {
+            return Ok(None);
+        };
+        let symbols: &[elf::Sym64<LittleEndian>] = self.table(symbols, n, "its symbol table")?;
+        let strings = self.read(strings, strings_bytes, "its string table")?;
+        let named = |symbol: &&elf::Sym64<LittleEndian>| {
+            strings
+                .get(symbol.st_name(LE) as usize..)
+                .and_then(|s| s.strip_prefix(name.as_bytes()))
+                .is_some_and(|rest| rest.first() == Some(&0))
+        };
+        Ok(symbols
+            .iter()
+            .filter(|s| s.st_shndx(LE) != elf::SHN_UNDEF && s.st_type() == elf::STT_OBJECT)
+            .find(named)
+            .map(|s| (s.st_value(LE), s.st_size(LE))))
+    }
+
+    /// Bytes that the loader would change are not what a reader of the file sees.
+    fn check_not_relocated(&self, address: u64, bytes: u64) -> Result<(), MetadataError> {
+        let end = address.saturating_add(bytes);
+        // A relocation writes at most 16 bytes (a TLS descriptor).
+        let hit = |at: u64| at < end && at.saturating_add(16) > address;
+        let touched = self.rela(elf::DT_RELA, elf::DT_RELASZ)?.iter().any(|r| hit(r.r_offset(LE)))
+            || self.rela(elf::DT_JMPREL, elf::DT_PLTRELSZ)?.iter().any(|r| hit(r.r_offset(LE)))
+            || self.relr_addresses()?.any(hit);
+        if touched {
+            return Err(MetadataError::Bad(
+                "it has pointers in it, which the loader relocates; expected plain bytes".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn rela(
+        &self,
+        start: elf::DynamicTag,
+        size: elf::DynamicTag,
+    ) -> Result<&'data [elf::Rela64<LittleEndian>], MetadataError> {
+        match (self.dynamic_value(start), self.dynamic_value(size)) {
+            (Some(start), Some(bytes)) if bytes > 0 => self.table(
+                start,
+                bytes / size_of::<elf::Rela64<LittleEndian>>() as u64,
+                "its relocation table",
+            ),
+            _ => Ok(&[]),
+        }
+    }
+
+    /// The addresses that the compact table of relative relocations stands for: an even word is an address, an odd
+    /// one a bitmap over the 63 words that follow.
+    fn relr_addresses(&self) -> Result<impl Iterator<Item = u64>, MetadataError> {
+        let words: &[U64<LittleEndian>] =
+            match (self.dynamic_value(elf::DT_RELR), self.dynamic_value(elf::DT_RELRSZ)) {
+                (Some(start), Some(bytes)) => self.table(start, bytes / 8, "its relocation table")?,
+                _ => &[],
+            };
+        let mut next = 0u64;
+        Ok(words.iter().flat_map(move |word| {
+            let word = word.get(LE);
+            let (base, bits) = if word & 1 == 0 {
+                next = word.wrapping_add(8);
+                (word, 1)
+            } else {
+                let base = next;
+                next = next.wrapping_add(63 * 8);
+                (base, word >> 1)
+            };
+            (0..63u64).filter(move |i| bits >> i & 1 == 1).map(move |i| base.wrapping_add(i * 8))
+        }))
+    }
+}

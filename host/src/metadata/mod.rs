@@ -1,0 +1,160 @@
+//! Who a plugin is, read from its file before a line of its code runs.
+
+mod elf;
+
+use std::fs::File;
+
+use crossdock_plugin_api::abi;
+use object::read::{ReadCache, ReadRef};
+
+/// What a plugin says about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metadata {
+    /// Its name, by which `--from`, `--to` and `--via` know it.
+    pub name: String,
+    /// Its own version.
+    pub version: semver::Version,
+    /// The ABI versions that it works with.
+    pub api_range: semver::VersionReq,
+    /// The ABI that it was built against: major and minor.
+    pub abi: (u32, u32),
+    /// An SPDX expression.
+    pub licence: String,
+    /// "rustc 1.95.0", "gcc 12.2.0".
+    pub toolchain: String,
+    /// "unwind", "abort" or "none".
+    pub panic: String,
+    /// Ids of the interfaces that it offers.
+    pub interfaces: Vec<String>,
+    /// Names of the formats that it reads or writes.
+    pub formats: Vec<String>,
+    /// Ids of the encodings that it decodes.
+    pub encodings: Vec<String>,
+    /// One line for people.
+    pub description: String,
+    /// The sizes of the ABI structs in its build, bytes, in the header's order.
+    pub sizes: Vec<u32>,
+}
+
+/// Why a file has no readable metadata.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum MetadataError {
+    #[error("not an ELF shared library")]
+    NotElf,
+    #[error("a damaged ELF file: {0}")]
+    Damaged(String),
+    #[error("built for another machine: expected {expected}, got {got}")]
+    WrongMachine { expected: String, got: String },
+    #[error("not a Crossdock plugin: it exports no data symbol '{}'", abi::META_SYMBOL)]
+    NotAPlugin,
+    #[error("its metadata is unusable: {0}")]
+    Bad(String),
+}
+
+impl Metadata {
+    /// Reads the metadata of an open shared library. Nothing of it runs, and no more is read than the tables that lead
+    /// there.
+    pub fn from_file(file: &File) -> Result<Self, MetadataError> {
+        let cache = ReadCache::new(file);
+        Self::from_data(&cache)
+    }
+
+    /// The same from a library's bytes in memory.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetadataError> {
+        Self::from_data(bytes)
+    }
+
+    fn from_data<'data, R: ReadRef<'data>>(data: R) -> Result<Self, MetadataError> {
+        let bytes = elf::metadata_bytes(data)?;
+        let expected = size_of::<abi::PluginMeta>();
+        if bytes.len() < expected {
+            return Err(MetadataError::Bad(format!(
+                "the symbol has {} bytes, expected at least {expected}",
+                bytes.len()
+            )));
+        }
+        // SAFETY: `bytes` holds a whole `PluginMeta`, whose fields are integers and byte arrays: any bytes are a value.
+        // The read makes no demand on alignment.
+        let raw = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<abi::PluginMeta>()) };
+        Self::from_raw(&raw)
+    }
+
+    /// Checks the raw struct and takes its texts.
+    pub fn from_raw(raw: &abi::PluginMeta) -> Result<Self, MetadataError> {
+        if raw.magic != abi::META_MAGIC {
+            return Err(MetadataError::Bad(format!(
+                "its magic number is {:#018x}, expected {:#018x}",
+                raw.magic,
+                abi::META_MAGIC
+            )));
+        }
+        let expected = size_of::<abi::PluginMeta>();
+        if (raw.struct_size as usize) < expected {
+            return Err(MetadataError::Bad(format!(
+                "its struct size is {} bytes, expected at least {expected}",
+                raw.struct_size
+            )));
+        }
+        let sizes = raw.sizes.get(..raw.n_sizes as usize).ok_or_else(|| {
+            MetadataError::Bad(format!(
+                "it lists {} struct sizes, expected at most {}",
+                raw.n_sizes,
+                abi::META_SIZES
+            ))
+        })?;
+        let name = text("name", &raw.name)?;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+            return Err(MetadataError::Bad(format!(
+                "its name is '{}', expected ASCII letters, digits, '-', '_' and '.'",
+                name.escape_debug()
+            )));
+        }
+        Ok(Self {
+            version: parse("version", "a semantic version", &raw.version)?,
+            api_range: parse("api_range", "a range of versions like ^0.1.0", &raw.api_range)?,
+            abi: (raw.abi_major, raw.abi_minor),
+            licence: text("licence", &raw.licence)?,
+            toolchain: text("toolchain", &raw.toolchain)?,
+            panic: text("panic", &raw.panic)?,
+            interfaces: list("interfaces", &raw.interfaces)?,
+            formats: list("formats", &raw.formats)?,
+            encodings: list("encodings", &raw.encodings)?,
+            description: text("description", &raw.description)?,
+            sizes: sizes.to_vec(),
+            name,
+        })
+    }
+}
+
+/// How long a plugin's entry is in its file; `None` where it exports none.
+pub(crate) fn entry_bytes(file: &File) -> Result<Option<u64>, MetadataError> {
+    let cache = ReadCache::new(file);
+    elf::symbol_bytes(&cache, abi::ENTRY_SYMBOL)
+}
+
+fn text(field: &str, bytes: &[u8]) -> Result<String, MetadataError> {
+    let end = bytes.iter().position(|b| *b == 0).ok_or_else(|| {
+        MetadataError::Bad(format!("'{field}' has no terminating NUL in its {} bytes", bytes.len()))
+    })?;
+    let text = bytes.get(..end).unwrap_or_default();
+    let text =
+        std::str::from_utf8(text).map_err(|e| MetadataError::Bad(format!("'{field}' is not UTF-8: {e}")))?;
+    match text.chars().find(|c| c.is_control()) {
+        None => Ok(text.to_string()),
+        Some(c) => Err(MetadataError::Bad(format!("'{field}' holds the control character {c:?}"))),
+    }
+}
+
+fn list(field: &str, bytes: &[u8]) -> Result<Vec<String>, MetadataError> {
+    Ok(text(field, bytes)?.split_ascii_whitespace().map(str::to_string).collect())
+}
+
+fn parse<T: std::str::FromStr<Err = semver::Error>>(
+    field: &str,
+    expected: &str,
+    bytes: &[u8],
+) -> Result<T, MetadataError> {
+    let text = text(field, bytes)?;
+    text.parse().map_err(|e| MetadataError::Bad(format!("'{field}' is '{text}', expected {expected}: {e}")))
+}

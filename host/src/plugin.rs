@@ -1,0 +1,113 @@
+//! A plugin's instance in a session, with its formats, and its orderly end.
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use crossdock_memory_backend::Account;
+use crossdock_plugin_api::{
+    Error as ApiError, ExporterHandle, Format, ImporterHandle, Instance, SessionSettings,
+};
+
+use crate::error::{Error, Result};
+use crate::host_object::HostObject;
+use crate::janitor::{self, Retired};
+use crate::load::{Loaded, Refusal, Refused};
+use crate::metadata::Metadata;
+
+/// An instance that a session made of a loaded plugin. Streams and writers that it opened share it; when the last of
+/// them is gone, and everything that the plugin lent out, the instance is destroyed.
+pub struct Plugin {
+    loaded: Loaded,
+    account: Arc<Account>,
+    importer_formats: Vec<Format>,
+    exporter_formats: Vec<Format>,
+    retired: ManuallyDrop<Retired>,
+}
+
+impl Plugin {
+    /// Makes an instance and asks for its formats.
+    pub(crate) fn create(
+        loaded: Loaded,
+        account: Arc<Account>,
+        settings: SessionSettings,
+    ) -> Result<Arc<Self>, Refused> {
+        let refuse = |error| Refusal::Create(error).of(&loaded.who);
+        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings);
+        // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
+        // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
+        // Arc of this plugin.
+        let instance = unsafe { Instance::create(loaded.entry, host.as_ptr()) }.map_err(refuse)?;
+        let own_references = host.references();
+        let retired = ManuallyDrop::new(Retired { instance, host, own_references });
+        let mut plugin =
+            Self { loaded, account, importer_formats: Vec::new(), exporter_formats: Vec::new(), retired };
+        plugin.ask_formats().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
+        Ok(Arc::new(plugin))
+    }
+
+    fn ask_formats(&mut self) -> Result<(), ApiError> {
+        if let Some(importer) = self.retired.instance.importer() {
+            self.importer_formats = importer.formats().map_err(|e| e.context("its importer's formats"))?;
+        }
+        if let Some(exporter) = self.retired.instance.exporter() {
+            self.exporter_formats = exporter.formats().map_err(|e| e.context("its exporter's formats"))?;
+        }
+        Ok(())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.loaded.metadata.name
+    }
+
+    /// What it said of itself before it was loaded.
+    pub fn metadata(&self) -> &Metadata {
+        &self.loaded.metadata
+    }
+
+    /// The formats that it reads.
+    pub fn importer_formats(&self) -> &[Format] {
+        &self.importer_formats
+    }
+
+    /// The formats that it writes.
+    pub fn exporter_formats(&self) -> &[Format] {
+        &self.exporter_formats
+    }
+
+    /// Its importer, or an error that says that it has none.
+    pub fn importer(&self) -> Result<ImporterHandle<'_>> {
+        self.retired.instance.importer().ok_or_else(|| Error::usage(format!("{self} reads no format")))
+    }
+
+    /// Its exporter, or an error that says that it has none.
+    pub fn exporter(&self) -> Result<ExporterHandle<'_>> {
+        self.retired.instance.exporter().ok_or_else(|| Error::usage(format!("{self} writes no format")))
+    }
+
+    /// The account that its memory is counted in.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// What it reported, as the host's error.
+    pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {
+        match source.code() {
+            crossdock_plugin_api::Code::CANCELLED => Error::Cancelled,
+            _ => Error::Plugin { plugin: self.to_string(), what: what.into(), source },
+        }
+    }
+}
+
+impl std::fmt::Display for Plugin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.loaded.metadata.name, self.loaded.metadata.version)
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here; the field is not used afterwards.
+        janitor::retire(unsafe { ManuallyDrop::take(&mut self.retired) });
+    }
+}

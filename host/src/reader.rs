@@ -1,0 +1,169 @@
+//! Batches out of an input, through an importer.
+
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{DeviceBatch, import_batch, import_schema};
+use crossdock_plugin_api::{
+    BatchStreamHandle, CallSettings, Capsule, Input as ApiInput, Options, Progress, Source,
+};
+
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
+use crate::registry::Choice;
+use crate::session::Session;
+use crate::source::Input;
+
+/// After this many bytes of batches, pages of a mapped input are given back, so that reading a file of any size keeps
+/// a bounded part of it in memory.
+const TRIM_BYTES: u64 = 128 << 20;
+
+/// What to read, and as what.
+#[derive(Clone, Default)]
+pub struct ReadOptions {
+    /// A plugin's or a format's name; recognised if not given.
+    pub from: Option<String>,
+    /// What the format understands.
+    pub options: Options,
+    /// Hears of bytes read, and the total (0 if unknown).
+    pub progress: Option<Arc<Progress>>,
+}
+
+/// An opened input: batches with one schema.
+pub struct Reader {
+    // The stream ends before the plugin that made it.
+    stream: BatchStreamHandle,
+    plugin: Arc<Plugin>,
+    session: Session,
+    call: CallSettings,
+    schema: SchemaRef,
+    format: String,
+    name: String,
+    input: Option<Input>,
+    untrimmed_bytes: u64,
+}
+
+impl Session {
+    /// Which plugin reads `input`, and as which format.
+    pub fn recognise(&self, input: &Input, from: Option<&str>) -> Result<Choice> {
+        let plugins = self.plugins();
+        let head = input.head(crate::registry::Registry::new(&plugins).head_bytes())?;
+        self.choose(from, |registry| registry.choose_input(from, &head, input.name()))
+    }
+
+    /// Opens an input.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot read it.
+    pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
+        let choice = self.recognise(&input, options.from.as_deref())?;
+        let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
+        let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
+        let what = format!("read '{}' as {}", input.name(), choice.format.name);
+        let api_input = ApiInput::Source(Source::new(input.shared()));
+        let mut reader =
+            Reader::open(self, plugin, call, &choice.format.name, api_input, None, &options.options, what)?;
+        reader.input = Some(input);
+        Ok(reader)
+    }
+
+    /// Opens foreign objects in capsules. `schema` is what they hold, for formats that have none of their own.
+    pub fn read_capsules(
+        &self,
+        format: &str,
+        capsules: Vec<Capsule>,
+        schema: Option<&Schema>,
+        options: &Options,
+    ) -> Result<Reader> {
+        let all: Vec<_> = self.plugins().to_vec();
+        let takes = |plugin: &&Arc<Plugin>| {
+            plugin.importer_formats().iter().any(|f| f.name == format && !f.capsules.is_empty())
+        };
+        let plugin = all
+            .iter()
+            .find(takes)
+            .ok_or_else(|| Error::usage(format!("no plugin reads capsules of the format '{format}'")))?;
+        let plugin = self.fresh(plugin.name(), &format!("{} (read)", plugin.name()))?;
+        let what = format!("read capsules as {format}");
+        let input = ApiInput::Capsules(capsules);
+        Reader::open(self, plugin, self.call_for_structs(), format, input, schema, options, what)
+    }
+}
+
+impl Reader {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn open(
+        session: &Session,
+        plugin: Arc<Plugin>,
+        call: CallSettings,
+        format: &str,
+        input: ApiInput,
+        schema: Option<&Schema>,
+        options: &Options,
+        name: String,
+    ) -> Result<Self> {
+        session.check_cancelled()?;
+        let failed = |error| plugin.failed(&name, error);
+        let expected = schema.map(crossdock_arrays::export_schema).transpose().map_err(failed)?;
+        let mut stream =
+            plugin.importer()?.open(&call, format, input, expected.as_deref(), options).map_err(failed)?;
+        let schema = stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?;
+        Ok(Self {
+            stream,
+            session: session.clone(),
+            call,
+            schema: Arc::new(schema),
+            format: format.to_string(),
+            name,
+            input: None,
+            untrimmed_bytes: 0,
+            plugin,
+        })
+    }
+
+    /// The schema of every batch.
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Who reads.
+    pub fn plugin(&self) -> &Plugin {
+        &self.plugin
+    }
+
+    /// As what it is read.
+    pub fn format(&self) -> &str {
+        &self.format
+    }
+
+    /// The next batch, `None` at the end. Its layout has been checked, and its contents as the session says.
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
+        self.session.check_cancelled()?;
+        self.check_input()?;
+        let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&self.name, error))?;
+        let Some(raw) = next else { return Ok(None) };
+        let batch = import_batch(raw, &self.schema, self.session.memory())
+            .map_err(|error| Error::data(format!("{} gave a wrong batch", self.plugin), error))?;
+        self.check_input()?;
+        self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.bytes());
+        Ok(Some(batch))
+    }
+
+    fn check_input(&mut self) -> Result<()> {
+        let Some(Input::File(file)) = &self.input else { return Ok(()) };
+        if self.untrimmed_bytes >= TRIM_BYTES {
+            self.untrimmed_bytes = 0;
+            file.trim();
+        }
+        file.check_length()
+    }
+}
+
+impl Iterator for Reader {
+    type Item = Result<DeviceBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Reader::next(self).transpose()
+    }
+}

@@ -1,0 +1,222 @@
+//! Which plugin reads or writes what: by name, by the first bytes, by the file's ending.
+
+use std::sync::Arc;
+
+use crossdock_plugin_api::Format;
+
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
+
+/// How much of an input is looked at to recognise it.
+pub(crate) const HEAD_BYTES: u64 = 4096;
+
+/// A plugin, and which of its formats.
+#[derive(Clone)]
+pub struct Choice {
+    /// The plugin.
+    pub plugin: Arc<Plugin>,
+    /// The format.
+    pub format: Format,
+}
+
+impl std::fmt::Debug for Choice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}", self.format.name, self.plugin)
+    }
+}
+
+/// Which way a format is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Read.
+    In,
+    /// Written.
+    Out,
+}
+
+impl Way {
+    fn formats(self, plugin: &Plugin) -> &[Format] {
+        match self {
+            Way::In => plugin.importer_formats(),
+            Way::Out => plugin.exporter_formats(),
+        }
+    }
+
+    fn verb(self) -> &'static str {
+        match self {
+            Way::In => "reads",
+            Way::Out => "writes",
+        }
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Way::In => "--from",
+            Way::Out => "--to",
+        }
+    }
+}
+
+/// All formats of a session's plugins, in the plugins' order of precedence.
+pub struct Registry<'a> {
+    plugins: &'a [Arc<Plugin>],
+}
+
+impl<'a> Registry<'a> {
+    pub(crate) fn new(plugins: &'a [Arc<Plugin>]) -> Self {
+        Self { plugins }
+    }
+
+    /// Every format that is used this way.
+    pub fn formats(&self, way: Way) -> impl Iterator<Item = Choice> {
+        self.plugins.iter().flat_map(move |plugin| {
+            way.formats(plugin).iter().map(|format| Choice { plugin: plugin.clone(), format: format.clone() })
+        })
+    }
+
+    /// How many of an input's first bytes tell all formats apart.
+    pub(crate) fn head_bytes(&self) -> usize {
+        let end = |(offset, magic): &(u64, Vec<u8>)| offset.saturating_add(magic.len() as u64);
+        let ends = self.formats(Way::In).flat_map(|c| c.format.magics.iter().map(end).collect::<Vec<_>>());
+        ends.filter(|end| *end <= HEAD_BYTES).max().unwrap_or(0) as usize
+    }
+
+    /// Those that `name` means: a format's name, or all of a plugin's.
+    fn named(&self, name: &str, way: Way) -> Result<Vec<Choice>> {
+        let by_format: Vec<_> = self.formats(way).filter(|c| c.format.name == name).collect();
+        if !by_format.is_empty() {
+            return Ok(by_format);
+        }
+        let of_plugin: Vec<_> = self.formats(way).filter(|c| c.plugin.name() == name).collect();
+        if !of_plugin.is_empty() {
+            return Ok(of_plugin);
+        }
+        if self.plugins.iter().any(|plugin| plugin.name() == name) {
+            return Err(Error::usage(format!(
+                "{} {name}: this plugin {} no format",
+                way.option(),
+                way.verb()
+            )));
+        }
+        let known = self.formats(way).map(|c| c.format.name).collect::<Vec<_>>().join(", ");
+        let known = if known.is_empty() { "none".into() } else { known };
+        Err(Error::usage(format!(
+            "{} {name}: no plugin or format has this name; formats that a plugin {}: {known}",
+            way.option(),
+            way.verb()
+        )))
+    }
+
+    /// The format of bytes to read: among those that `wanted` names, or all, by the input's first bytes, then by its
+    /// name's ending, then as the only one there is.
+    pub fn choose_input(&self, wanted: Option<&str>, head: &[u8], name: &str) -> Result<Choice> {
+        let all = self.candidates(wanted, Way::In)?;
+        let longest = |c: &Choice| {
+            let hits = c.format.magics.iter().filter(|(offset, magic)| {
+                usize::try_from(*offset)
+                    .ok()
+                    .and_then(|o| head.get(o..))
+                    .is_some_and(|rest| rest.starts_with(magic))
+            });
+            hits.map(|(_, magic)| magic.len()).max().unwrap_or(0)
+        };
+        let best = all.iter().map(longest).max().unwrap_or(0);
+        if best > 0 {
+            let hits = all.iter().filter(|c| longest(c) == best).cloned().collect();
+            return one(hits, &format!("the first bytes of '{name}' are those of"), Way::In);
+        }
+        self.by_ending(&all, wanted, name, Way::In)?.ok_or_else(|| {
+            let known = texts(&all, |c| c.format.name.clone());
+            Error::usage(format!(
+                "'{name}' is of no format that a plugin recognises; name one with --from: {known}"
+            ))
+        })
+    }
+
+    /// The format of bytes to write: among those that `wanted` names, or all, by the output's ending, then as the
+    /// only one there is.
+    pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
+        let all = self.candidates(wanted, Way::Out)?;
+        self.by_ending(&all, wanted, name, Way::Out)?.ok_or_else(|| {
+            let known = texts(&all, |c| format!("{} ({})", c.format.name, c.format.endings.join(" ")));
+            Error::usage(format!("what to write to '{name}' is unclear: name a format with --to: {known}"))
+        })
+    }
+
+    /// Formats through which a plugin gives and takes capsules: a pair of the same name on both sides, for the device.
+    pub fn choose_via(&self, wanted: &str, device_type: i32) -> Result<Choice> {
+        let takes = |c: &Choice| !c.format.capsules.is_empty() && c.format.takes(device_type);
+        let read_back = |c: &Choice| {
+            c.plugin.importer_formats().iter().any(|f| f.name == c.format.name && !f.capsules.is_empty())
+        };
+        let named = self.named(wanted, Way::Out)?;
+        named.into_iter().find(|c| takes(c) && read_back(c)).ok_or_else(|| {
+            Error::usage(format!(
+                "--via {wanted}: it has no format of capsules that it both writes and reads for this device"
+            ))
+        })
+    }
+
+    /// The format of any kind that `wanted` means for export: the format of that name, or the plugin's first one that
+    /// takes the device.
+    pub fn choose_export(&self, wanted: &str, device_type: i32) -> Result<Choice> {
+        let named = self.named(wanted, Way::Out)?;
+        let first = named.first().cloned();
+        let takes = named.into_iter().find(|c| c.format.takes(device_type));
+        takes.or(first).ok_or_else(|| Error::usage(format!("--to {wanted}: it writes no format")))
+    }
+
+    fn candidates(&self, wanted: Option<&str>, way: Way) -> Result<Vec<Choice>> {
+        let all: Vec<_> = match wanted {
+            Some(name) => self.named(name, way)?,
+            None => self.formats(way).collect(),
+        };
+        let bytes: Vec<_> = all.iter().filter(|c| c.format.bytes).cloned().collect();
+        match wanted {
+            Some(name) if bytes.is_empty() => Err(Error::usage(format!(
+                "{} {name}: it speaks through capsules, in memory, and not through files",
+                way.option()
+            ))),
+            _ => Ok(bytes),
+        }
+    }
+
+    fn by_ending(
+        &self,
+        all: &[Choice],
+        wanted: Option<&str>,
+        name: &str,
+        way: Way,
+    ) -> Result<Option<Choice>> {
+        let hits: Vec<_> = all
+            .iter()
+            .filter(|c| c.format.endings.iter().any(|e| name.ends_with(e.as_str())))
+            .cloned()
+            .collect();
+        if !hits.is_empty() {
+            return one(hits, &format!("the ending of '{name}' is that of"), way).map(Some);
+        }
+        Ok(match all {
+            [only] if wanted.is_some() => Some(only.clone()),
+            _ => None,
+        })
+    }
+}
+
+fn one(mut hits: Vec<Choice>, why: &str, way: Way) -> Result<Choice> {
+    match hits.len() {
+        1 => Ok(hits.remove(0)),
+        _ => Err(Error::usage(format!(
+            "{why} several formats: {}; choose one with {}",
+            texts(&hits, |c| format!("{} of {}", c.format.name, c.plugin.name())),
+            way.option()
+        ))),
+    }
+}
+
+fn texts(choices: &[Choice], text: impl Fn(&Choice) -> String) -> String {
+    if choices.is_empty() {
+        return "there is none".into();
+    }
+    choices.iter().map(text).collect::<Vec<_>>().join(", ")
+}

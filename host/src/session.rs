@@ -1,0 +1,196 @@
+//! A session: a device, settings, and plugin instances of its own.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_memory::{Memory, Stream};
+use crossdock_memory_backend::Account;
+use crossdock_plugin_api::{CallSettings, CancelFlag, Device, Host as HostHandle, SessionSettings, Validate};
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::host_object::HostObject;
+use crate::plugin::Plugin;
+use crate::registry::Registry;
+
+/// Where work happens. Clones are the same one; sessions do not disturb each other.
+#[derive(Clone)]
+pub struct Session(Arc<Inner>);
+
+struct Inner {
+    host: Host,
+    settings: SessionSettings,
+    call: CallSettings,
+    validate: Option<Validate>,
+    account: Arc<Account>,
+    /// The host's own use of memory: for tables, and for moves between devices.
+    stream: Stream,
+    /// Instances to ask for formats, made when first needed.
+    plugins: Mutex<Option<Arc<[Arc<Plugin>]>>>,
+}
+
+/// How a [`Session`] is to be.
+pub struct SessionBuilder {
+    host: Host,
+    device: Device,
+    validate: Option<Validate>,
+    byte_budget: u64,
+    cancel: CancelFlag,
+}
+
+impl SessionBuilder {
+    pub(crate) fn new(host: Host) -> Self {
+        Self { host, device: Device::CPU, validate: None, byte_budget: 0, cancel: CancelFlag::new() }
+    }
+
+    /// Where results go.
+    pub fn device(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
+    /// How closely to look at what comes from outside. Unless set, bytes from files and streams are validated in full,
+    /// structs from within the process by their layout.
+    pub fn validate(mut self, validate: Validate) -> Self {
+        self.validate = Some(validate);
+        self
+    }
+
+    /// How many bytes a call should keep in flight at most; 0 for no wish.
+    pub fn byte_budget(mut self, bytes: u64) -> Self {
+        self.byte_budget = bytes;
+        self
+    }
+
+    /// Stops the session's work when set.
+    pub fn cancel_flag(mut self, cancel: CancelFlag) -> Self {
+        self.cancel = cancel;
+        self
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The device does not exist, or what is missing for it.
+    pub fn open(self) -> Result<Session> {
+        let settings = SessionSettings {
+            device: self.device,
+            memory_limit_bytes: self.host.backend().limit_bytes().unwrap_or(0) as u64,
+            threads: self.host.threads(),
+        };
+        let account = self.host.backend().account("host");
+        let object = HostObject::new("host", account.clone(), settings);
+        let device = |source| Error::Device { what: format!("cannot work on {}", self.device), source };
+        // SAFETY: the object is alive, and the handle retains it.
+        let handle = unsafe { HostHandle::retain(object.as_ptr()) }.map_err(device)?;
+        let memory = Memory::from_host(&handle).map_err(device)?;
+        let stream = memory.default_stream(self.device).map_err(device)?;
+        let call = CallSettings {
+            byte_budget: self.byte_budget,
+            cancel: self.cancel,
+            ..CallSettings::new(self.device)
+        };
+        Ok(Session(Arc::new(Inner {
+            host: self.host,
+            settings,
+            call,
+            validate: self.validate,
+            account,
+            stream,
+            plugins: Mutex::new(None),
+        })))
+    }
+}
+
+impl Session {
+    /// The host that it belongs to.
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// Where results go.
+    pub fn device(&self) -> Device {
+        self.0.settings.device
+    }
+
+    /// The stream that its own work goes onto.
+    pub fn stream(&self) -> &Stream {
+        &self.0.stream
+    }
+
+    /// Memory, counted under the name "host".
+    pub fn memory(&self) -> &Memory {
+        self.0.stream.memory()
+    }
+
+    /// Stops its work when set.
+    pub fn cancel_flag(&self) -> &CancelFlag {
+        &self.0.call.cancel
+    }
+
+    /// An error if its work is to stop.
+    pub(crate) fn check_cancelled(&self) -> Result<()> {
+        if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.0.account
+    }
+
+    /// What calls about bytes from outside are told.
+    pub(crate) fn call_for_bytes(&self) -> CallSettings {
+        CallSettings { validate: self.0.validate.unwrap_or(Validate::Full), ..self.0.call.clone() }
+    }
+
+    /// What calls about structs in memory are told.
+    pub(crate) fn call_for_structs(&self) -> CallSettings {
+        CallSettings { validate: self.0.validate.unwrap_or(Validate::Layout), ..self.0.call.clone() }
+    }
+
+    /// How closely structs from within the process are looked at.
+    pub(crate) fn validate_structs(&self) -> Validate {
+        self.0.validate.unwrap_or(Validate::Layout)
+    }
+
+    /// All plugins that can be loaded, to ask for their formats. One that cannot is reported to the log; asking for it
+    /// by name gives the error.
+    pub fn plugins(&self) -> Arc<[Arc<Plugin>]> {
+        let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plugins) = &*plugins {
+            return plugins.clone();
+        }
+        let mut all = Vec::new();
+        for metadata in self.0.host.plugins() {
+            match self.fresh(&metadata.name, &metadata.name) {
+                Ok(plugin) => all.push(plugin),
+                Err(error) => tracing::warn!("{}", error.one_line()),
+            }
+        }
+        plugins.insert(all.into()).clone()
+    }
+
+    /// A new instance of a plugin, whose memory is counted as `account`.
+    pub(crate) fn fresh(&self, name: &str, account: &str) -> Result<Arc<Plugin>> {
+        let loaded = self.0.host.load(name)?;
+        let account = self.0.host.backend().account(account);
+        Plugin::create(loaded, account, self.0.settings).map_err(|refused| Error::Refused(Arc::new(refused)))
+    }
+
+    /// Runs `choose` over the formats of all plugins; where it finds nothing, a plugin that failed to load, if it was
+    /// asked for by name, is the better explanation.
+    pub(crate) fn choose<T>(
+        &self,
+        wanted: Option<&str>,
+        choose: impl FnOnce(&Registry<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let plugins = self.plugins();
+        choose(&Registry::new(&plugins)).map_err(|error| match wanted {
+            Some(name) if !plugins.iter().any(|plugin| plugin.name() == name) => {
+                match self.0.host.load(name).and_then(|_| self.fresh(name, name)) {
+                    Err(refused @ Error::Refused(_)) => refused,
+                    _ => error,
+                }
+            }
+            _ => error,
+        })
+    }
+}

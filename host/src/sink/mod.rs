@@ -1,0 +1,80 @@
+//! Where bytes go: files that appear whole or not at all, pipes, memory.
+
+mod file;
+mod stream;
+mod vec;
+
+use std::path::Path;
+
+use crossdock_plugin_api::{CancelFlag, Sink};
+
+pub use file::OutputFile;
+pub use stream::StreamSink;
+pub use vec::VecSink;
+
+use crate::error::Result;
+
+/// Where output goes. Dropped without [`Output::commit`], it leaves no file behind.
+pub enum Output {
+    /// A file that does not exist yet, or is to be replaced.
+    File(OutputFile),
+    /// A pipe, a terminal, a device: written as it comes.
+    Stream(StreamSink),
+    /// Memory.
+    Memory(VecSink),
+}
+
+impl Output {
+    /// Opens a path. A regular file is written beside and moved into place at the end; what is there already and is
+    /// no regular file (a named pipe, a device) is written directly.
+    pub fn create(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
+        let path = path.as_ref();
+        match std::fs::metadata(path) {
+            Ok(there) if !there.is_file() && !there.is_dir() => {
+                Ok(Self::Stream(StreamSink::open(path, cancel.clone())?))
+            }
+            _ => Ok(Self::File(OutputFile::create(path)?)),
+        }
+    }
+
+    /// Standard output.
+    pub fn stdout(cancel: &CancelFlag) -> Result<Self> {
+        Ok(Self::Stream(StreamSink::stdout(cancel.clone())?))
+    }
+
+    /// A name for messages.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::File(file) => file.name(),
+            Self::Stream(stream) => stream.name(),
+            Self::Memory(_) => "memory",
+        }
+    }
+
+    /// What an exporter writes to. One at a time.
+    pub(crate) fn sink(&self) -> Sink {
+        match self {
+            Self::File(file) => Sink::new(Box::new(file.sink())),
+            Self::Stream(stream) => Sink::new(Box::new(stream.clone())),
+            Self::Memory(vec) => Sink::new(Box::new(vec.clone())),
+        }
+    }
+
+    /// Bytes that were written so far.
+    pub fn bytes_written(&self) -> u64 {
+        match self {
+            Self::File(file) => file.bytes_written(),
+            Self::Stream(stream) => stream.bytes_written(),
+            Self::Memory(vec) => vec.bytes_written(),
+        }
+    }
+
+    /// Everything was written: makes it appear.
+    pub fn commit(self) -> Result<()> {
+        match self {
+            Self::File(file) => file.commit(),
+            Self::Stream(stream) => stream.flush(),
+            Self::Memory(_) => Ok(()),
+        }
+    }
+}

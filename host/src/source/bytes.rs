@@ -1,0 +1,73 @@
+//! Bytes in memory.
+
+use std::sync::Arc;
+
+use crossdock_plugin_api::{ByteSource, Result};
+
+/// Bytes that somebody owns, and that stay where they are.
+#[derive(Clone, Debug)]
+pub enum Bytes {
+    /// Its own.
+    Owned(Arc<Vec<u8>>),
+    /// Shared with others.
+    Shared(Arc<[u8]>),
+    /// There for ever.
+    Static(&'static [u8]),
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Owned(Arc::new(bytes))
+    }
+}
+
+impl From<Arc<[u8]>> for Bytes {
+    fn from(bytes: Arc<[u8]>) -> Self {
+        Self::Shared(bytes)
+    }
+}
+
+impl From<&'static [u8]> for Bytes {
+    fn from(bytes: &'static [u8]) -> Self {
+        Self::Static(bytes)
+    }
+}
+
+/// Bytes in memory. Importers may use them in place.
+pub struct BytesSource(Bytes);
+
+impl BytesSource {
+    /// Takes the bytes.
+    pub fn new(bytes: impl Into<Bytes>) -> Self {
+        Self(bytes.into())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::Shared(bytes) => bytes,
+            Bytes::Static(bytes) => bytes,
+        }
+    }
+}
+
+impl ByteSource for BytesSource {
+    fn name(&self) -> &str {
+        "bytes in memory"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes().len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let rest = usize::try_from(offset).ok().and_then(|o| self.bytes().get(o..)).unwrap_or_default();
+        let n = rest.len().min(to.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+
+    fn map(&self) -> Option<&[u8]> {
+        Some(self.bytes())
+    }
+}

@@ -1,0 +1,97 @@
+//! Where bytes come from: files, pipes, memory.
+
+mod bytes;
+mod file;
+mod pipe;
+
+use std::io::Seek;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{ByteSource, CancelFlag};
+
+pub use bytes::{Bytes, BytesSource};
+pub use file::FileSource;
+pub use pipe::PipeSource;
+
+use crate::error::{Error, Result};
+
+/// Something to read, and what the host itself may do with it besides.
+#[derive(Clone)]
+pub enum Input {
+    /// A regular file.
+    File(Arc<FileSource>),
+    /// Bytes that come in order, once.
+    Pipe(Arc<PipeSource>),
+    /// Anything else.
+    Bytes(Arc<dyn ByteSource>),
+}
+
+impl Input {
+    /// Opens a path: a regular file is mapped, anything else read in order.
+    pub fn open(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
+        let path = path.as_ref();
+        let what = || format!("cannot open '{}'", path.display());
+        let file = std::fs::File::open(path).map_err(|error| Error::io(what(), error))?;
+        let kind = file.metadata().map_err(|error| Error::io(what(), error))?.file_type();
+        if kind.is_dir() {
+            return Err(Error::io(what(), std::io::Error::from_raw_os_error(libc::EISDIR)));
+        }
+        let name = path.display().to_string();
+        if kind.is_file() {
+            return Ok(Self::File(Arc::new(FileSource::new(file, name)?)));
+        }
+        Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
+    }
+
+    /// Standard input: a regular file that stands at its start is taken for one, anything else is read in order.
+    pub fn stdin(cancel: &CancelFlag) -> Result<Self> {
+        let what = "cannot read standard input";
+        let fd = std::os::fd::AsFd::as_fd(&std::io::stdin()).try_clone_to_owned();
+        let mut file = std::fs::File::from(fd.map_err(|error| Error::io(what, error))?);
+        let name = "standard input".to_string();
+        let is_file = file.metadata().is_ok_and(|there| there.is_file());
+        if is_file && file.stream_position().is_ok_and(|position| position == 0) {
+            return Ok(Self::File(Arc::new(FileSource::new(file, name)?)));
+        }
+        Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
+    }
+
+    /// Bytes in memory.
+    pub fn bytes(bytes: impl Into<Bytes>) -> Self {
+        Self::Bytes(Arc::new(BytesSource::new(bytes)))
+    }
+
+    /// A name for messages.
+    pub fn name(&self) -> &str {
+        self.source().name()
+    }
+
+    pub(crate) fn source(&self) -> &dyn ByteSource {
+        match self {
+            Self::File(file) => &**file,
+            Self::Pipe(pipe) => &**pipe,
+            Self::Bytes(bytes) => &**bytes,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> Arc<dyn ByteSource> {
+        match self {
+            Self::File(file) => file.clone(),
+            Self::Pipe(pipe) => pipe.clone(),
+            Self::Bytes(bytes) => bytes.clone(),
+        }
+    }
+
+    /// Up to `bytes` bytes from its start, which are still there to be read.
+    pub(crate) fn head(&self, bytes: usize) -> Result<Vec<u8>> {
+        let failed = |error| Error::data(format!("cannot read '{}'", self.name()), error);
+        if let Self::Pipe(pipe) = self {
+            return pipe.peek(bytes).map_err(failed);
+        }
+        let mut head = vec![0; bytes];
+        let n = self.source().read_at(0, &mut head).map_err(failed)?;
+        head.truncate(n);
+        Ok(head)
+    }
+}

@@ -1,0 +1,104 @@
+//! Bytes that come in order, once: pipes, terminals, sockets.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crossdock_plugin_api::{ByteSource, CancelFlag, Error, Result};
+
+/// How long to wait for bytes before looking at the cancel flag again.
+const PATIENCE_MS: i32 = 100;
+
+/// A stream of bytes of unknown length.
+pub struct PipeSource {
+    name: String,
+    cancel: CancelFlag,
+    state: Mutex<State>,
+}
+
+struct State {
+    file: File,
+    /// Read ahead, to recognise the format by; its first byte is at `position` until it is used up.
+    ahead: Vec<u8>,
+    position: u64,
+}
+
+impl PipeSource {
+    /// Reads `file` from where it stands. Waiting for bytes ends when `cancel` is set.
+    pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
+        Self { name, cancel, state: Mutex::new(State { file, ahead: Vec::new(), position: 0 }) }
+    }
+
+    /// The next bytes, without using them up: fewer only at the end.
+    pub fn peek(&self, bytes: usize) -> Result<Vec<u8>> {
+        let mut state = self.state();
+        let had = state.ahead.len();
+        if had < bytes {
+            let mut more = vec![0; bytes - had];
+            let n = self.fill(&mut state.file, &mut more)?;
+            more.truncate(n);
+            state.ahead.extend(more);
+        }
+        Ok(state.ahead.iter().take(bytes).copied().collect())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fill(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            self.wait(file)?;
+            match file.read(rest) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io(format!("'{}': {error}", self.name))),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Waits for bytes, or the end, or the cancel flag. A plain read would sleep through it.
+    fn wait(&self, file: &File) -> Result<()> {
+        loop {
+            if self.cancel.is_cancelled() {
+                return Err(Error::cancelled("cancelled"));
+            }
+            let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+            // SAFETY: one pollfd, ours, for an open descriptor. Errors other than a timeout show in the read that follows.
+            if unsafe { libc::poll(&mut poll, 1, PATIENCE_MS) } != 0 {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl ByteSource for PipeSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn len(&self) -> Option<u64> {
+        None
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let state = &mut *self.state();
+        if offset != state.position {
+            return Err(Error::invalid_argument(format!(
+                "'{}' can only be read in order: expected offset {}, got {offset}",
+                self.name, state.position
+            )));
+        }
+        let n = state.ahead.len().min(to.len());
+        let (from_ahead, rest) = to.split_at_mut(n);
+        from_ahead.copy_from_slice(state.ahead.get(..n).unwrap_or_default());
+        state.ahead.drain(..n);
+        let n = n + self.fill(&mut state.file, rest)?;
+        state.position += n as u64;
+        Ok(n)
+    }
+}

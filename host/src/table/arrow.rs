@@ -1,0 +1,90 @@
+//! Tables from and to arrow-rs, through the C Data interface.
+
+use std::sync::Arc;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi_and_data_type};
+use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray, make_array};
+use arrow_schema::{DataType, SchemaRef};
+use crossdock_arrays::{DeviceBatch, Level, export_array, import_batch, validate};
+use crossdock_plugin_api::{Device, Error as ApiError, Owned, abi};
+
+use super::{Table, in_table, to_device};
+use crate::error::{Error, Result};
+use crate::session::Session;
+
+const _: () = assert!(size_of::<FFI_ArrowArray>() == size_of::<abi::ArrowArray>());
+const _: () = assert!(align_of::<FFI_ArrowArray>() == align_of::<abi::ArrowArray>());
+
+impl Table {
+    /// A table of record batches. On `cpu` their buffers are used as they are.
+    pub fn from_record_batches(
+        session: &Session,
+        schema: SchemaRef,
+        batches: &[RecordBatch],
+    ) -> Result<Self> {
+        let batches = batches
+            .iter()
+            .map(|batch| {
+                let batch = import_record_batch(session, batch)?;
+                to_device(session, batch.with_schema(schema.clone()).map_err(in_table)?)
+            })
+            .collect::<Result<_>>()?;
+        Ok(Self { session: session.clone(), schema, batches })
+    }
+
+    /// A table of one record batch.
+    pub fn from_record_batch(session: &Session, batch: &RecordBatch) -> Result<Self> {
+        Self::from_record_batches(session, batch.schema(), std::slice::from_ref(batch))
+    }
+
+    /// The table as record batches in host memory: the buffers themselves where they are there already. The contents
+    /// are validated, for arrow-rs trusts them.
+    pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
+        self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
+    }
+
+    fn to_record_batch(&self, batch: &DeviceBatch) -> Result<RecordBatch> {
+        let stream = self.session.stream();
+        let failed = |error| Error::data("cannot give a record batch", error);
+        validate(batch, Level::Full, stream).map_err(failed)?;
+        let batch = batch.move_to(stream, Device::CPU).map_err(failed)?;
+        // arrow-rs reads at once, and knows no events.
+        stream.synchronize().map_err(failed)?;
+        let foreign = |error: arrow_schema::ArrowError| failed(ApiError::internal(error.to_string()));
+        let mut columns = Vec::with_capacity(batch.columns().len());
+        for (column, field) in batch.columns().iter().zip(self.schema.fields()) {
+            let raw = export_array(column, stream).map_err(failed)?.into_raw();
+            // SAFETY: both are the struct of the C Data interface (sizes are asserted above); ownership moves along, for
+            // `raw` has no drop.
+            let raw = unsafe { std::ptr::read(std::ptr::from_ref(&raw).cast::<FFI_ArrowArray>()) };
+            // SAFETY: an array of this type in host memory, just exported, its contents validated.
+            let data = unsafe { from_ffi_and_data_type(raw, field.data_type().clone()) }.map_err(foreign)?;
+            columns.push(make_array(data));
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.len()));
+        RecordBatch::try_new_with_options(self.schema.clone(), columns, &options).map_err(foreign)
+    }
+}
+
+fn import_record_batch(session: &Session, batch: &RecordBatch) -> Result<DeviceBatch> {
+    // A struct array without fields has no length of its own to be made from.
+    let fields = batch.schema().fields().clone();
+    let array = if fields.is_empty() {
+        StructArray::new_empty_fields(batch.num_rows(), None)
+    } else {
+        StructArray::new(fields, batch.columns().to_vec(), None)
+    };
+    let (raw, _schema): (FFI_ArrowArray, FFI_ArrowSchema) = arrow_array::ffi::to_ffi(&array.to_data())
+        .map_err(|error| in_table(ApiError::invalid_argument(error.to_string())))?;
+    let raw = std::mem::ManuallyDrop::new(raw);
+    let mut out = abi::Batch::new();
+    // SAFETY: both are the struct of the C Data interface (sizes are asserted above), and `ManuallyDrop` leaves the
+    // release to the new owner.
+    out.array.array = unsafe { std::ptr::read(std::ptr::from_ref(&*raw).cast::<abi::ArrowArray>()) };
+    out.array.device_type = Device::CPU.r#type;
+    out.array.device_id = Device::CPU.id;
+    // SAFETY: complete, and nobody else has it.
+    let out = unsafe { Owned::new(out) };
+    debug_assert!(matches!(array.data_type(), DataType::Struct(_)));
+    import_batch(out, &Arc::clone(&batch.schema()), session.memory()).map_err(in_table)
+}

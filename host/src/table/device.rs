@@ -1,0 +1,48 @@
+//! Tables from and to the C Device interface.
+
+use std::sync::Arc;
+
+use crossdock_arrays::{Level, export_batch, export_schema, import_batch, import_schema, validate};
+use crossdock_plugin_api::{Owned, Validate, abi};
+
+use super::{Table, in_table};
+use crate::error::{Error, Result};
+use crate::session::Session;
+
+impl Table {
+    /// A table of one device record batch, which stays where it is. It is released when the last of its buffers is
+    /// gone, after our last use of it.
+    pub fn from_device_record_batch(
+        session: &Session,
+        array: Owned<abi::ArrowDeviceArray>,
+        schema: Owned<abi::ArrowSchema>,
+    ) -> Result<Self> {
+        let schema = Arc::new(import_schema(&schema).map_err(in_table)?);
+        let mut raw = abi::Batch::new();
+        raw.array = array.into_raw();
+        // SAFETY: the array was the `Owned` one's, whose maker vouched for it; a batch without a schema of its own.
+        let raw = unsafe { Owned::new(raw) };
+        let batch = import_batch(raw, &schema, session.memory()).map_err(in_table)?;
+        if session.validate_structs() == Validate::Full {
+            validate(&batch, Level::Full, session.stream()).map_err(in_table)?;
+        }
+        Ok(Self { session: session.clone(), schema, batches: vec![batch] })
+    }
+
+    /// The table as device record batches, on the session's device, each with a schema. They hold what they need: they
+    /// may outlive the table, its session and its host.
+    #[allow(clippy::type_complexity)]
+    pub fn to_device_record_batches(
+        &self,
+    ) -> Result<Vec<(Owned<abi::ArrowDeviceArray>, Owned<abi::ArrowSchema>)>> {
+        let failed = |error| Error::data("cannot give a device record batch", error);
+        let export = |batch: &crossdock_arrays::DeviceBatch| {
+            let batch = self.moved_to_session(batch.clone())?;
+            let schema = export_schema(&self.schema).map_err(failed)?;
+            let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?.into_raw();
+            // SAFETY: the batch was the `Owned` one's; without a schema, the array is all that it owned.
+            Ok((unsafe { Owned::new(raw.array) }, schema))
+        };
+        self.batches.iter().map(export).collect()
+    }
+}

@@ -1,0 +1,71 @@
+//! Tables from and to files and bytes, through plugins.
+
+use std::path::Path;
+
+use super::Table;
+use crate::error::Result;
+use crate::reader::{ReadOptions, Reader};
+use crate::session::Session;
+use crate::sink::{Output, VecSink};
+use crate::source::{Bytes, Input};
+use crate::writer::WriteOptions;
+
+/// The two forms of Arrow IPC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpcForm {
+    /// With a footer, for reading anywhere in it.
+    File,
+    /// For reading in order.
+    Stream,
+}
+
+impl Table {
+    /// Everything that a reader gives.
+    pub fn from_reader(session: &Session, mut reader: Reader) -> Result<Self> {
+        let schema = reader.schema().clone();
+        let mut batches = Vec::new();
+        while let Some(batch) = reader.next()? {
+            batches.push(batch);
+        }
+        Ok(Self { session: session.clone(), schema, batches })
+    }
+
+    /// A file of any format that a plugin reads, recognised by its bytes.
+    pub fn read(session: &Session, path: impl AsRef<Path>) -> Result<Self> {
+        let input = Input::open(path, session.cancel_flag())?;
+        Self::from_reader(session, session.read(input, &ReadOptions::default())?)
+    }
+
+    /// Arrow IPC in memory, either form. On `cpu` the columns are parts of `bytes`.
+    pub fn from_ipc_bytes(session: &Session, bytes: impl Into<Bytes>) -> Result<Self> {
+        let options = ReadOptions { from: Some("arrow-ipc".into()), ..ReadOptions::default() };
+        Self::from_reader(session, session.read(Input::bytes(bytes), &options)?)
+    }
+
+    /// Writes a file of the format that its ending says. It appears whole or not at all.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<()> {
+        let output = Output::create(path, self.session.cancel_flag())?;
+        self.write_to(output, &WriteOptions::default())
+    }
+
+    /// Writes to any output, as any format.
+    pub fn write_to(&self, output: Output, options: &WriteOptions) -> Result<()> {
+        let mut writer = self.session.write(output, &self.schema, options)?;
+        for batch in &self.batches {
+            writer.write(batch.clone())?;
+        }
+        writer.finish().map(|_| ())
+    }
+
+    /// Arrow IPC in memory.
+    pub fn to_ipc_bytes(&self, form: IpcForm) -> Result<Vec<u8>> {
+        let to = match form {
+            IpcForm::File => "arrow-ipc-file",
+            IpcForm::Stream => "arrow-ipc-stream",
+        };
+        let sink = VecSink::new();
+        let options = WriteOptions { to: Some(to.into()), ..WriteOptions::default() };
+        self.write_to(Output::Memory(sink.clone()), &options)?;
+        Ok(sink.take())
+    }
+}

@@ -1,0 +1,170 @@
+//! Batches into an output, through an exporter.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::{DeviceBatch, export_batch, export_schema};
+use crossdock_plugin_api::{CallSettings, Capsule, Device, Format, Options, WriterHandle};
+
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
+use crate::registry::Choice;
+use crate::session::Session;
+use crate::sink::Output;
+
+/// As what to write.
+#[derive(Clone, Default)]
+pub struct WriteOptions {
+    /// A plugin's or a format's name; by the output's ending if not given.
+    pub to: Option<String>,
+    /// What the format understands.
+    pub options: Options,
+}
+
+/// An output that takes batches of one schema. Dropped before [`Writer::finish`], it leaves nothing behind.
+pub struct Writer {
+    // The exporter's writer ends before the plugin that made it.
+    writer: WriterHandle,
+    plugin: Arc<Plugin>,
+    session: Session,
+    call: CallSettings,
+    schema: SchemaRef,
+    format: Format,
+    name: String,
+    output: Option<Output>,
+}
+
+impl Session {
+    /// Which plugin writes to `output`, and as which format.
+    pub fn choose_output(&self, output: &str, to: Option<&str>) -> Result<Choice> {
+        self.choose(to, |registry| registry.choose_output(to, output))
+    }
+
+    /// Begins to write batches of `schema`.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot write such batches.
+    pub fn write(&self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
+        let choice = self.choose_output(output.name(), options.to.as_deref())?;
+        let plugin = self.fresh(choice.plugin.name(), &format!("{} (write)", choice.plugin.name()))?;
+        let what = format!("write '{}' as {}", output.name(), choice.format.name);
+        Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)
+    }
+}
+
+impl Writer {
+    pub(crate) fn begin(
+        session: &Session,
+        plugin: Arc<Plugin>,
+        format: Format,
+        schema: &SchemaRef,
+        options: &Options,
+        output: Option<Output>,
+        name: String,
+    ) -> Result<Self> {
+        session.check_cancelled()?;
+        let call = session.call_for_structs();
+        let failed = |error| plugin.failed(&name, error);
+        let raw = export_schema(schema).map_err(failed)?;
+        let sink = output.as_ref().map(Output::sink);
+        let writer = plugin.exporter()?.begin(&call, &format.name, &raw, options, sink).map_err(failed)?;
+        let (session, schema) = (session.clone(), schema.clone());
+        Ok(Self { writer, plugin, session, call, schema, format, name, output })
+    }
+
+    /// Who writes.
+    pub fn plugin(&self) -> &Plugin {
+        &self.plugin
+    }
+
+    pub(crate) fn shared_plugin(&self) -> Arc<Plugin> {
+        self.plugin.clone()
+    }
+
+    /// As what.
+    pub fn format(&self) -> &str {
+        &self.format.name
+    }
+
+    /// Bytes that went into the output so far; 0 where it is capsules.
+    pub fn bytes_written(&self) -> u64 {
+        self.output.as_ref().map_or(0, Output::bytes_written)
+    }
+
+    /// The batch where the format can take it: itself, or moved to host memory.
+    pub fn place(&self, batch: DeviceBatch) -> Result<DeviceBatch> {
+        if self.format.takes(batch.device().r#type) {
+            return Ok(batch);
+        }
+        if !self.format.takes(Device::CPU.r#type) {
+            return Err(Error::usage(format!(
+                "{} does not take batches that lie on {}, nor in host memory",
+                self.format.name,
+                batch.device()
+            )));
+        }
+        batch.move_to(self.session.stream(), Device::CPU).map_err(|error| {
+            Error::data(format!("cannot move a batch from {} to {}", batch.device(), Device::CPU), error)
+        })
+    }
+
+    /// Writes a batch of the schema; what it became, where the format is one of capsules.
+    pub fn write(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
+        self.session.check_cancelled()?;
+        let batch = self.place(batch)?;
+        let failed = |error| self.plugin.failed(&self.name, error);
+        if let Some(difference) = schema_difference(&self.schema, batch.schema()) {
+            return Err(Error::usage(format!("a batch does not fit what is being written: {difference}")));
+        }
+        let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
+        self.writer.write(&self.call, raw).map_err(|error| self.plugin.failed(&self.name, error))
+    }
+
+    /// Ends it. A file appears now.
+    pub fn finish(self) -> Result<Finished> {
+        self.session.check_cancelled()?;
+        let Self { writer, plugin, call, name, output, .. } = self;
+        let capsules = writer.finish(&call).map_err(|error| plugin.failed(&name, error))?;
+        let bytes_written = output.as_ref().map_or(0, Output::bytes_written);
+        if let Some(output) = output {
+            output.commit()?;
+        }
+        Ok(Finished { capsules, bytes_written })
+    }
+}
+
+/// What the end of an output gave.
+pub struct Finished {
+    /// What only the end could give, of formats of capsules.
+    pub capsules: Vec<Capsule>,
+    /// Bytes in all; 0 where the output is capsules.
+    pub bytes_written: u64,
+}
+
+/// Where two schemas differ first, in words. Everything counts: names, types, nullability, metadata.
+pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option<String> {
+    if Arc::ptr_eq(expected, got) || expected == got {
+        return None;
+    }
+    if expected.fields().len() != got.fields().len() {
+        return Some(format!("expected {} columns, got {}", expected.fields().len(), got.fields().len()));
+    }
+    let pair = expected.fields().iter().zip(got.fields()).find(|(e, g)| e != g);
+    Some(match pair {
+        None => {
+            format!("the schema's metadata: expected {:?}, got {:?}", expected.metadata(), got.metadata())
+        }
+        Some((e, g)) if e.name() != g.name() => {
+            format!("expected a column '{}', got '{}'", e.name(), g.name())
+        }
+        Some((e, g)) if e.data_type() != g.data_type() => {
+            format!("column '{}': expected {}, got {}", e.name(), e.data_type(), g.data_type())
+        }
+        Some((e, g)) if e.is_nullable() != g.is_nullable() => {
+            format!("column '{}': expected nullable {}, got {}", e.name(), e.is_nullable(), g.is_nullable())
+        }
+        Some((e, g)) => {
+            format!("column '{}': expected metadata {:?}, got {:?}", e.name(), e.metadata(), g.metadata())
+        }
+    })
+}
