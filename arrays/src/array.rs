@@ -108,13 +108,18 @@ impl DeviceArray {
                 self.len
             )));
         }
-        let null_count = match self.null_count {
+        let null_count = self.null_count_of(len);
+        Ok(Self { offset: self.offset + offset, len, null_count, ..self.clone() })
+    }
+
+    /// What is known about the nulls of a part of `len` values.
+    pub(crate) fn null_count_of(&self, len: usize) -> Option<usize> {
+        match self.null_count {
             _ if len == 0 => Some(0),
             Some(n) if n == 0 || len == self.len => Some(n),
             Some(n) if n == self.len => Some(len),
             _ => None,
-        };
-        Ok(Self { offset: self.offset + offset, len, null_count, ..self.clone() })
+        }
     }
 
     /// The validity bitmap, unless it says nothing because no value is null.

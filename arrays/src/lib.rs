@@ -9,6 +9,7 @@ mod batch;
 mod c;
 mod check;
 mod equal;
+mod host;
 pub mod layout;
 mod moving;
 mod nulls;

@@ -29,7 +29,7 @@ struct Question {
     bytes: usize,
 }
 
-fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<()> {
+pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<()> {
     let mut questions = Vec::new();
     for array in arrays.iter() {
         array.walk(&mut |node| {

@@ -1,0 +1,74 @@
+//! The copies, and the arrays over them.
+
+use crossdock_kernels::{rebase_offsets, shift_bits};
+use crossdock_memory::{Buffer, Copies, Error, Result, Stream};
+
+use super::plan::{Node, Plan};
+use crate::DeviceArray;
+
+/// Does what the plan says: allocates on `target`'s device, copies on `copier`, and mends offsets on `target`.
+pub(super) fn build(plan: Plan<'_>, target: &Stream, copier: &Stream) -> Result<Vec<DeviceArray>> {
+    let mut block = target.memory().alloc(target, plan.bytes)?;
+    copier.wait(&target.record()?)?;
+    let mut copies = Copies::new();
+    for piece in plan.pieces.iter().filter(|piece| piece.bits.is_none()) {
+        copies.push(&mut block, piece.to, piece.from, piece.at, piece.bytes)?;
+    }
+    copies.submit(copier)?;
+    target.wait(&copier.record()?)?;
+    for piece in &plan.pieces {
+        if let Some((first, len)) = piece.bits {
+            shift_bits(target, piece.from, first, len, &mut block, piece.to)?;
+        }
+    }
+    for rebase in &plan.rebases {
+        let at = plan.pieces.get(rebase.piece).map_or(0, |piece| piece.to);
+        rebase_offsets(target, &mut block, at, rebase.n, rebase.width, rebase.base)?;
+    }
+    let block = block.freeze(target)?;
+    let mut made: Vec<Option<DeviceArray>> = plan.nodes.iter().map(|_| None).collect();
+    // Children come after their parents, so that backwards each finds its own made.
+    for (i, node) in plan.nodes.iter().enumerate().rev() {
+        let array = array(node, &plan, &block, &mut made)?;
+        if let Some(slot) = made.get_mut(i) {
+            *slot = Some(array);
+        }
+    }
+    made.into_iter().take(plan.roots).map(|array| array.ok_or_else(missing)).collect()
+}
+
+fn missing() -> Error {
+    Error::internal("an array of a move was not made")
+}
+
+fn array(
+    node: &Node<'_>,
+    plan: &Plan<'_>,
+    block: &Buffer,
+    made: &mut [Option<DeviceArray>],
+) -> Result<DeviceArray> {
+    let source = node.array;
+    let buffers = node
+        .pieces
+        .iter()
+        .map(|piece| match piece.and_then(|piece| plan.pieces.get(piece)) {
+            Some(piece) => block.slice(piece.to, piece.bytes).map(Some),
+            None => Ok(None),
+        })
+        .collect::<Result<_>>()?;
+    let mut take = |i: usize| made.get_mut(i).and_then(Option::take).ok_or_else(missing);
+    let children = node.children.iter().map(|i| take(*i)).collect::<Result<_>>()?;
+    let dictionary = node.dictionary.map(|i| take(i).map(Box::new)).transpose()?;
+    DeviceArray {
+        data_type: source.data_type().clone(),
+        len: node.len,
+        offset: node.offset,
+        null_count: source.null_count_of(node.len),
+        buffers,
+        children,
+        dictionary,
+        view_sizes: None,
+        depth: 1,
+    }
+    .checked()
+}

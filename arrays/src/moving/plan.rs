@@ -1,0 +1,253 @@
+//! Which ranges of which buffers go where.
+
+use crossdock_memory::{ALIGNMENT, Buffer, Copies, Error, Result, Stream};
+
+use crate::DeviceArray;
+use crate::layout::{BufferKind, ChildRule, Layout};
+
+/// A range of a buffer, and where it goes in the new allocation.
+pub(super) struct Piece<'a> {
+    pub from: &'a Buffer,
+    /// Bytes into `from`.
+    pub at: usize,
+    /// Bytes to copy.
+    pub bytes: usize,
+    /// Bytes into the allocation.
+    pub to: usize,
+    /// Bits to copy instead, from bit `.0` of `from` on, `.1` of them, the first to bit 0.
+    pub bits: Option<(usize, usize)>,
+}
+
+/// Offsets that no longer begin where the data does: how many, how wide, and what to take off.
+pub(super) struct Rebase {
+    pub piece: usize,
+    pub n: usize,
+    pub width: usize,
+    pub base: i64,
+}
+
+/// One array of the tree.
+pub(super) struct Node<'a> {
+    pub array: &'a DeviceArray,
+    /// First value, counted in the array's buffers.
+    start: usize,
+    pub len: usize,
+    /// Values that the new array's buffers hold before its first.
+    pub offset: usize,
+    /// For each of the array's buffers, which piece it becomes.
+    pub pieces: Vec<Option<usize>>,
+    pub children: Vec<usize>,
+    pub dictionary: Option<usize>,
+}
+
+/// All of it, parents before children.
+pub(super) struct Plan<'a> {
+    pub nodes: Vec<Node<'a>>,
+    pub pieces: Vec<Piece<'a>>,
+    pub rebases: Vec<Rebase>,
+    /// Nodes of the arrays that were asked for come first, as many as this.
+    pub roots: usize,
+    /// Of the allocation.
+    pub bytes: usize,
+    align_bits: bool,
+}
+
+/// First offset and the one after the last, of a node whose offsets are cut.
+type Bounds = Option<(usize, usize)>;
+
+impl<'a> Plan<'a> {
+    /// For arrays whose sizes are all known. Reads the first and the last offset of cut arrays, level by level, each level
+    /// in one batched copy.
+    pub(super) fn new(arrays: &'a [DeviceArray], align_bits: bool, stream: &Stream) -> Result<Self> {
+        let mut plan = Self {
+            nodes: Vec::new(),
+            pieces: Vec::new(),
+            rebases: Vec::new(),
+            roots: arrays.len(),
+            bytes: 0,
+            align_bits,
+        };
+        for array in arrays {
+            plan.node(array, 0, array.len())?;
+        }
+        let mut level = 0..plan.nodes.len();
+        while !level.is_empty() {
+            let next = plan.nodes.len();
+            let bounds = plan.read_bounds(level.clone(), stream)?;
+            for (i, bounds) in level.zip(bounds) {
+                plan.expand(i, bounds)?;
+            }
+            level = next..plan.nodes.len();
+        }
+        Ok(plan)
+    }
+
+    /// Adds a node for values `first..first + len` of an array.
+    fn node(&mut self, array: &'a DeviceArray, first: usize, len: usize) -> Result<usize> {
+        if first.checked_add(len).is_none_or(|end| end > array.len()) {
+            return Err(Error::bad_data(format!(
+                "values {first}..+{len} of a child of type {} are used, but it has {}",
+                array.data_type(),
+                array.len()
+            )));
+        }
+        let (start, layout) = (array.offset() + first, array.layout());
+        let has_bits = array.validity().is_some() || layout.buffers().contains(&BufferKind::Bits);
+        let offset = match layout.child_rule {
+            ChildRule::Runs => start,
+            _ if has_bits && !self.align_bits && len > 0 => start % 8,
+            _ => 0,
+        };
+        let (pieces, children) = (Vec::new(), Vec::new());
+        self.nodes.push(Node { array, start, len, offset, pieces, children, dictionary: None });
+        Ok(self.nodes.len() - 1)
+    }
+
+    fn get(&self, i: usize) -> Result<&Node<'a>> {
+        self.nodes.get(i).ok_or_else(|| Error::internal("a node of a move is missing"))
+    }
+
+    /// For each node of a level, the ends of its offsets, if only a part of the data or of the child is needed.
+    fn read_bounds(&self, level: std::ops::Range<usize>, stream: &Stream) -> Result<Vec<Bounds>> {
+        let cut = |node: &Node<'a>| {
+            let BufferKind::Offsets { width } = node.array.layout().kind(1)? else { return None };
+            let whole = node.start == 0 && node.len == node.array.len();
+            if whole || node.len == 0 {
+                return None;
+            }
+            node.array.buffers().get(1).and_then(Option::as_ref).map(|offsets| (offsets, width))
+        };
+        let nodes = self.nodes.get(level).unwrap_or(&[]);
+        let mut read = vec![0u8; nodes.iter().filter(|node| cut(node).is_some()).count() * 16];
+        let mut copies = Copies::new();
+        for ((node, (offsets, width)), to) in
+            nodes.iter().filter_map(|node| Some((node, cut(node)?))).zip(read.chunks_exact_mut(16))
+        {
+            let (first, last) = to.split_at_mut(8);
+            let begin = node.start - node.offset;
+            let ends = [(first, begin), (last, node.start + node.len)];
+            for (to, entry) in ends {
+                if let Some(to) = to.get_mut(..width) {
+                    copies.push_to_host(to, offsets, entry * width)?;
+                }
+            }
+        }
+        copies.submit(stream)?;
+        let mut read = read.chunks_exact(8);
+        nodes
+            .iter()
+            .map(|node| {
+                let Some((_, width)) = cut(node) else { return Ok(None) };
+                let begin = offset_of(read.next().unwrap_or(&[]), width)?;
+                let end = offset_of(read.next().unwrap_or(&[]), width)?;
+                if begin > end {
+                    return Err(Error::bad_data(format!(
+                        "an array of type {}: offsets go from {begin} down to {end}",
+                        node.array.data_type()
+                    )));
+                }
+                Ok(Some((begin, end)))
+            })
+            .collect()
+    }
+
+    /// Gives a node its pieces, and adds its children.
+    fn expand(&mut self, i: usize, bounds: Bounds) -> Result<()> {
+        let node = self.get(i)?;
+        let (array, offset, len) = (node.array, node.offset, node.len);
+        let layout = array.layout();
+        let begin = if layout.child_rule == ChildRule::Runs { node.start } else { node.start - offset };
+        let (start, end) = (node.start, node.start + len);
+        let mut pieces = Vec::with_capacity(array.buffers().len());
+        for (b, slot) in array.buffers().iter().enumerate() {
+            let skipped = len == 0 || (layout.is_validity(b) && array.validity().is_none());
+            let piece = match (slot, layout.kind(b)) {
+                (Some(buffer), Some(kind)) if !skipped => {
+                    self.piece(buffer, kind, begin, start, end, bounds)?
+                }
+                _ => None,
+            };
+            if let (Some(piece), Some(BufferKind::Offsets { width }), Some((base @ 1.., _))) =
+                (piece, layout.kind(b), bounds)
+            {
+                self.rebases.push(Rebase { piece, n: end - begin + 1, width, base: base as i64 });
+            }
+            pieces.push(piece);
+        }
+        let mut children = Vec::with_capacity(array.children().len());
+        for child in array.children() {
+            let (first, len) = child_range(&layout, child, begin, end, len, bounds)?;
+            children.push(self.node(child, first, len)?);
+        }
+        let dictionary = match array.dictionary() {
+            Some(dictionary) => Some(self.node(dictionary, 0, dictionary.len())?),
+            None => None,
+        };
+        if let Some(node) = self.nodes.get_mut(i) {
+            (node.pieces, node.children, node.dictionary) = (pieces, children, dictionary);
+        }
+        Ok(())
+    }
+
+    fn piece(
+        &mut self,
+        from: &'a Buffer,
+        kind: BufferKind,
+        begin: usize,
+        start: usize,
+        end: usize,
+        bounds: Bounds,
+    ) -> Result<Option<usize>> {
+        let all = from.len().unwrap_or(0);
+        let (at, bytes, bits) = match (kind, kind.width()) {
+            (BufferKind::Bits, _) if self.align_bits && start % 8 != 0 => {
+                (0, (end - start).div_ceil(8), Some((start, end - start)))
+            }
+            (BufferKind::Bits, _) => (begin / 8, end.div_ceil(8) - begin / 8, None),
+            (BufferKind::Offsets { width }, _) => (begin * width, (end - begin + 1) * width, None),
+            (_, Some(width)) => (begin * width, (end - begin) * width, None),
+            (BufferKind::Data, None) => {
+                let (first, last) = bounds.unwrap_or((0, all));
+                (first, last - first, None)
+            }
+            (_, None) => (0, all, None),
+        };
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let to = self.bytes;
+        self.bytes =
+            to.checked_add(bytes).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT)).ok_or_else(
+                || Error::out_of_memory("a batch's buffers together are longer than memory can be"),
+            )?;
+        self.pieces.push(Piece { from, at, bytes, to, bits });
+        Ok(Some(self.pieces.len() - 1))
+    }
+}
+
+/// Which values of a child belong to values `begin..end` of its parent's buffers.
+fn child_range(
+    layout: &Layout<'_>,
+    child: &DeviceArray,
+    begin: usize,
+    end: usize,
+    len: usize,
+    bounds: Bounds,
+) -> Result<(usize, usize)> {
+    Ok(match layout.child_rule {
+        _ if len == 0 => (0, 0),
+        ChildRule::SameRows => (begin, end - begin),
+        ChildRule::Times(n) => (begin * n, (end - begin) * n),
+        ChildRule::Offsets => bounds.map_or((0, child.len()), |(first, last)| (first, last - first)),
+        ChildRule::None | ChildRule::Views | ChildRule::Dense | ChildRule::Runs => (0, child.len()),
+    })
+}
+
+fn offset_of(bytes: &[u8], width: usize) -> Result<usize> {
+    let n = match (width, bytes.first_chunk::<4>(), bytes.first_chunk::<8>()) {
+        (4, Some(word), _) => i64::from(i32::from_ne_bytes(*word)),
+        (_, _, Some(word)) => i64::from_ne_bytes(*word),
+        _ => 0,
+    };
+    usize::try_from(n).map_err(|_| Error::bad_data(format!("an offset is {n}, expected 0 or more")))
+}
