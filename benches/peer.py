@@ -1,0 +1,98 @@
+"""pyarrow's side of the benchmarks. Prints one JSON list of times in ns, so that both sides are read alike.
+
+    peer.py make DIR FLIGHTS.arrow     makes the files that the benchmarks read
+    peer.py mapped FILE RUNS           a mapped IPC file to record batches
+    peer.py read FILE RUNS             an IPC stream file to a table
+    peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
+    peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
+"""
+
+import ctypes
+import json
+import os
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.ipc as ipc
+
+MAPPED_BATCHES, MAPPED_ROWS, MAPPED_COLUMNS = 64, 1 << 18, 8
+
+
+def make(folder: str, flights: str) -> None:
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "mapped.arrow")
+    if not os.path.exists(path):
+        values = pa.array(range(MAPPED_ROWS), pa.int64())
+        batch = pa.record_batch([values] * MAPPED_COLUMNS, names=[f"c{i}" for i in range(MAPPED_COLUMNS)])
+        with ipc.new_file(path, batch.schema) as out:
+            for _ in range(MAPPED_BATCHES):
+                out.write_batch(batch)
+    table = ipc.open_file(flights).read_all()
+    table = pa.concat_tables([table] * 12).unify_dictionaries()
+    for codec in (None, "lz4", "zstd"):
+        path = os.path.join(folder, f"flights.{codec or 'none'}.arrows")
+        if not os.path.exists(path):
+            with ipc.new_stream(path, table.schema, options=ipc.IpcWriteOptions(compression=codec)) as out:
+                out.write_table(table, max_chunksize=65536)
+
+
+def timed(runs: int, work) -> None:
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        work()
+        times.append(time.perf_counter_ns() - start)
+    print(json.dumps(times))
+
+
+def mapped(path: str) -> None:
+    reader = ipc.open_file(pa.memory_map(path))
+    batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    assert sum(b.num_rows for b in batches) > 0
+
+
+def read(path: str) -> None:
+    assert ipc.open_stream(pa.memory_map(path)).read_all().num_rows > 0
+
+
+def copy(source: str, target: str) -> None:
+    reader = ipc.open_stream(pa.memory_map(source))
+    with pa.OSFile(target, "wb") as sink, ipc.new_stream(sink, reader.schema) as out:
+        for batch in reader:
+            out.write_batch(batch)
+
+
+def c_device(runs: int) -> None:
+    batch = pa.record_batch([pa.array(range(1000), pa.int64())] * 10, names=[f"c{i}" for i in range(10)])
+    device_array = ctypes.create_string_buffer(128)  # sizeof(struct ArrowDeviceArray)
+    at = ctypes.addressof(device_array)
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        batch._export_to_c_device(at)
+        middle = time.perf_counter_ns()
+        back = pa.RecordBatch._import_from_c_device(at, batch.schema)
+        times.append([middle - start, time.perf_counter_ns() - middle])
+        assert back.num_columns == 10
+    print(json.dumps([[t[0] for t in times], [t[1] for t in times]]))
+
+
+def main() -> None:
+    what, *rest = sys.argv[1:]
+    if what == "make":
+        make(*rest)
+    elif what == "mapped":
+        timed(int(rest[1]), lambda: mapped(rest[0]))
+    elif what == "read":
+        timed(int(rest[1]), lambda: read(rest[0]))
+    elif what == "copy":
+        timed(int(rest[2]), lambda: copy(rest[0], rest[1]))
+    elif what == "c_device":
+        c_device(int(rest[0]))
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

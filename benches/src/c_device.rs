@@ -1,0 +1,69 @@
+//! A ten-column batch through the loaded plugin arrow-c-device, whatever its number of rows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
+use crossdock_plugin_api::{CallSettings, Device, Input, Options};
+
+use crate::table::Table;
+use crate::{Bench, Result};
+
+const COLUMNS: usize = 10;
+const TIMES: usize = 2000;
+
+pub fn batches(bench: &Bench, table: &mut Table) -> Result<()> {
+    let [peer_out, peer_in] = bench.peer.pair(&["c_device".as_ref(), TIMES.to_string().as_ref()])?;
+    for rows in [1_000, 1_000_000] {
+        let (out, back) = ours(rows)?;
+        let peer = (rows == 1_000).then_some((&peer_out[..], &peer_in[..]));
+        table.row(&format!("10 columns, {rows} rows, to a C Device array"), &out, peer.map(|p| p.0));
+        table.row(&format!("10 columns, {rows} rows, from a C Device array"), &back, peer.map(|p| p.1));
+    }
+    Ok(())
+}
+
+fn ours(rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+    let host = crate::load::host()?;
+    let session = host.session().open()?;
+    let plugins = session.plugins();
+    let plugin = plugins.iter().find(|p| p.name() == "arrow-c-device").ok_or("the plugin arrow-c-device is missing")?;
+    let stream = session.stream();
+    let fields: Vec<_> = (0..COLUMNS).map(|i| Field::new(format!("c{i}"), DataType::Int64, true)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let column = || -> Result<DeviceArray> {
+        let data = session.memory().alloc_with(stream, rows * 8, |to| {
+            to.fill(1);
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(data.freeze(stream)?)];
+        Ok(DeviceArray::try_new(DataType::Int64, rows, 0, Some(0), buffers, vec![], None)?)
+    };
+    let columns = (0..COLUMNS).map(|_| column()).collect::<Result<_>>()?;
+    let batch = DeviceBatch::try_new(schema.clone(), rows, columns)?;
+
+    let call = CallSettings::new(Device::CPU);
+    let schema = export_schema(&schema)?;
+    let options = Options::new().with("schema", "first");
+    let mut writer = plugin.exporter()?.begin(&call, "arrow-c-device", &schema, &options, None)?;
+    let (mut out, mut back, mut capsules) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..TIMES {
+        let batch = export_batch(&batch, false, stream)?;
+        let start = Instant::now();
+        capsules.extend(writer.write(&call, batch)?);
+        out.push(start.elapsed().as_nanos() as u64);
+    }
+    let input = Input::Capsules(capsules);
+    let mut reader = plugin.importer()?.open(&call, "arrow-c-device", input, None, &Options::new())?;
+    loop {
+        let start = Instant::now();
+        let Some(batch) = reader.next(&call)? else { break };
+        back.push(start.elapsed().as_nanos() as u64);
+        drop(batch);
+    }
+    if back.len() != TIMES {
+        return Err(format!("{TIMES} batches went out and {} came back", back.len()).into());
+    }
+    Ok((out, back))
+}

@@ -1,0 +1,93 @@
+//! `cargo xtask bench`: what Crossdock's speed is measured by, each figure beside pyarrow's or the machine's own floor
+//! in the same run. Medians; the two sides take turns, so that a machine that drifts drifts for both.
+
+mod c_device;
+mod files;
+mod load;
+mod peer;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Any failure ends the benchmarks, with its words.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Measures Crossdock beside pyarrow and prints a table for docs/benchmarks.md.
+#[derive(Parser)]
+struct Arguments {
+    /// A Python with pyarrow
+    #[arg(long, default_value = "target/venv/bin/python")]
+    python: PathBuf,
+    /// Where the files that are read are made and kept
+    #[arg(long, default_value = "target/bench-data")]
+    data: PathBuf,
+    /// The flights table, of which these files are made
+    #[arg(long, default_value = "examples/data/flights-january.arrow")]
+    flights: PathBuf,
+    /// How often each side runs
+    #[arg(long, default_value_t = 7)]
+    runs: usize,
+    /// Only figures whose name contains this
+    #[arg(long)]
+    only: Option<String>,
+    #[command(subcommand)]
+    child: Option<Child>,
+}
+
+/// What this program asks of copies of itself, for figures that a process can give only once.
+#[derive(Subcommand)]
+enum Child {
+    /// Loads the plugins and prints the time in ns
+    #[command(hide = true)]
+    Load,
+}
+
+/// What every figure needs.
+pub struct Bench {
+    /// Runs pyarrow's side.
+    pub peer: peer::Peer,
+    /// Where the files are.
+    pub data: PathBuf,
+    /// How often each side runs.
+    pub runs: usize,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("benches: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    if let Some(Child::Load) = arguments.child {
+        return load::once();
+    }
+    let peer = peer::Peer::new(&arguments.python)?;
+    eprintln!("making the files that are read, in {} ...", arguments.data.display());
+    peer.make(&arguments.data, &arguments.flights)?;
+    let bench = Bench { peer, data: arguments.data.clone(), runs: arguments.runs.max(1) };
+    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
+    let mut table = table::Table::new();
+    type Figure = fn(&Bench, &mut table::Table) -> Result<()>;
+    let figures: [(&str, Figure); 6] = [
+        ("load", load::plugins),
+        ("sample", files::sample),
+        ("c-device", c_device::batches),
+        ("mapped", files::mapped),
+        ("read", files::read),
+        ("copy", files::copy),
+    ];
+    for (name, figure) in figures.into_iter().filter(|(name, _)| wanted(name)) {
+        eprintln!("{name} ...");
+        figure(&bench, &mut table)?;
+    }
+    print!("{}", table.markdown());
+    Ok(())
+}

@@ -1,0 +1,200 @@
+/* A plugin in plain C whose importer answers garbage, of the kind that the format's name says. Everything that it owns
+ * is static, so that what a host does wrong shows as a crash or in the ledger, not as this file's own leak. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "crossdock.h"
+
+#define STR(s) {s, sizeof(s) - 1}
+#define N(a) (sizeof(a) / sizeof(a[0]))
+
+static const char* const NAMES[] = {
+    "garbage-status", "garbage-message", "null-stream",   "no-functions", "deep-schema",   "wide-schema",
+    "cyclic-schema",  "not-utf8-format", "null-format",   "negative-length", "wrong-buffers", "lying-offsets",
+    "cyclic-array",   "wide-array",      "wrong-device",  "lying-sizes",  "lying-metadata", "null-children",
+};
+static crossdock_format formats[N(NAMES)];
+
+struct crossdock_instance {
+  int unused;
+};
+static crossdock_instance the_instance;
+
+static int is(const void* name, const char* expected) { return strcmp(name, expected) == 0; }
+
+static void release_schema(struct ArrowSchema* s) { s->release = NULL; }
+static void release_array(struct ArrowArray* a) { a->release = NULL; }
+
+/* One utf8 column of 2 rows. */
+static struct ArrowSchema column_schema(void) {
+  struct ArrowSchema s = {.format = "u", .name = "word", .flags = ARROW_FLAG_NULLABLE, .release = release_schema};
+  return s;
+}
+static int32_t offsets[3] = {0, 1, 2};
+static int32_t bad_offsets[3] = {0, 1000000, 2};
+static char data[2] = {'h', 'i'};
+
+#define DEPTH 100000
+static struct ArrowSchema deep[DEPTH];
+static struct ArrowSchema* deep_children[DEPTH];
+
+static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
+  static struct ArrowSchema column, self;
+  static struct ArrowSchema* children[1];
+  const char* mood = stream->private_data;
+  struct ArrowSchema s = {.format = "+s", .name = "", .n_children = 1, .children = children, .release = release_schema};
+  (void)err;
+  column = column_schema();
+  children[0] = &column;
+  if (is(mood, "deep-schema")) {
+    for (int i = 0; i < DEPTH; i++) {
+      struct ArrowSchema node = {.format = "+s", .name = "n", .n_children = 1, .release = release_schema};
+      deep[i] = node;
+      deep_children[i] = &deep[i + 1 < DEPTH ? i + 1 : i];
+      deep[i].children = &deep_children[i];
+    }
+    deep[DEPTH - 1].n_children = 0;
+    s.children = deep_children;
+  } else if (is(mood, "wide-schema")) {
+    s.n_children = INT64_MAX;
+  } else if (is(mood, "cyclic-schema")) {
+    self = s;
+    self.children = children;
+    children[0] = &self;
+  } else if (is(mood, "not-utf8-format")) {
+    column.format = "\xff\xfe";
+  } else if (is(mood, "null-format")) {
+    column.format = NULL;
+  } else if (is(mood, "null-children")) {
+    children[0] = NULL;
+  } else if (is(mood, "lying-metadata")) {
+    /* Claims 2^31 - 1 pairs; a reader that believes it leaves the constant. */
+    static const char metadata[] = "\xff\xff\xff\x7f\x04\x00\x00\x00key!\xff\xff\xff\x7f";
+    column.metadata = metadata;
+  }
+  *out = s;
+  return CROSSDOCK_OK;
+}
+
+static int given;
+
+static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
+                               crossdock_error* err) {
+  static struct ArrowArray column;
+  static struct ArrowArray* children[1];
+  static const void* column_buffers[3];
+  static const void* batch_buffers[1];
+  static const int64_t sizes[4] = {0, 0, 12, INT64_MAX};
+  const char* mood = stream->private_data;
+  crossdock_batch batch;
+  (void)call;
+  (void)err;
+  if (given++) return CROSSDOCK_OK;
+  memset(&batch, 0, sizeof batch);
+  memset(&column, 0, sizeof column);
+  column_buffers[0] = NULL;
+  column_buffers[1] = offsets;
+  column_buffers[2] = data;
+  column.length = 2;
+  column.n_buffers = 3;
+  column.buffers = column_buffers;
+  column.release = release_array;
+  children[0] = &column;
+  batch.struct_size = sizeof batch;
+  batch.array.device_type = ARROW_DEVICE_CPU;
+  batch.array.device_id = -1;
+  batch.array.array.length = 2;
+  batch.array.array.n_buffers = 1;
+  batch.array.array.buffers = batch_buffers;
+  batch.array.array.n_children = 1;
+  batch.array.array.children = children;
+  batch.array.array.release = release_array;
+  if (is(mood, "negative-length")) column.length = -2;
+  if (is(mood, "wrong-buffers")) column.n_buffers = 2;
+  if (is(mood, "lying-offsets")) column_buffers[1] = bad_offsets;
+  if (is(mood, "wide-array")) batch.array.array.n_children = INT64_MAX;
+  if (is(mood, "wrong-device")) batch.array.device_type = 99;
+  if (is(mood, "cyclic-array")) {
+    column.n_children = 1;
+    column.children = children;
+  }
+  if (is(mood, "lying-sizes")) {
+    batch.buffer_sizes = sizes;
+    batch.n_buffer_sizes = SIZE_MAX / 8;
+  }
+  *out = batch;
+  return CROSSDOCK_OK;
+}
+
+static void release_stream(crossdock_batch_stream* stream) { stream->release = NULL; }
+
+static crossdock_code importer_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n,
+                                       crossdock_error* err) {
+  (void)instance;
+  (void)err;
+  for (size_t i = 0; i < N(NAMES); i++) {
+    formats[i].struct_size = sizeof formats[i];
+    formats[i].name.data = NAMES[i];
+    formats[i].name.bytes = strlen(NAMES[i]);
+    formats[i].flags = CROSSDOCK_FORMAT_BYTES;
+  }
+  *out = formats;
+  *n = N(NAMES);
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code importer_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                                    crossdock_input* input, const struct ArrowSchema* schema,
+                                    const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
+                                    crossdock_error* err) {
+  crossdock_batch_stream stream;
+  const char* mood = "";
+  (void)instance, (void)call, (void)schema, (void)options, (void)n_options;
+  for (size_t i = 0; i < N(NAMES); i++)
+    if (format.bytes == strlen(NAMES[i]) && memcmp(format.data, NAMES[i], format.bytes) == 0) mood = NAMES[i];
+  if (input->source.release) input->source.release(&input->source);
+  if (input->capsules.release) input->capsules.release(&input->capsules);
+  given = 0;
+  if (is(mood, "garbage-status")) return -4711;
+  if (is(mood, "garbage-message")) {
+    err->code = CROSSDOCK_BAD_DATA;
+    err->message = "not \xff\xfe text";
+    return CROSSDOCK_BAD_DATA;
+  }
+  if (is(mood, "null-stream")) return CROSSDOCK_OK;
+  memset(&stream, 0, sizeof stream);
+  stream.struct_size = sizeof stream;
+  stream.private_data = (void*)mood;
+  stream.release = release_stream;
+  if (!is(mood, "no-functions")) {
+    stream.get_schema = get_schema;
+    stream.get_next = get_next;
+  }
+  *out = stream;
+  return CROSSDOCK_OK;
+}
+
+static const crossdock_importer importer = {sizeof importer, importer_formats, importer_open};
+
+static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
+  (void)host;
+  (void)err;
+  *out = &the_instance;
+  return CROSSDOCK_OK;
+}
+static void destroy(crossdock_instance* instance) { (void)instance; }
+static const void* get_interface(crossdock_instance* instance, const char* id) {
+  (void)instance;
+  return is(id, CROSSDOCK_IMPORTER_ID) ? &importer : NULL;
+}
+
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
+    CROSSDOCK_PLUGIN_MAGIC, sizeof(crossdock_plugin_entry), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, 0, create, destroy,
+    get_interface,
+};
+
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
+    CROSSDOCK_META_MAGIC, sizeof(crossdock_plugin_meta), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_META_N_SIZES,
+    "garbage", "0.1.0", "^0.1.0", "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
+    "answers garbage", CROSSDOCK_META_SIZES_INIT,
+};
