@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use crossdock::{Input, ReadOptions, Session};
+use crossdock::source::Input;
+use crossdock::{ReadOptions, Session};
 use crossdock_plugin_api::{CallSettings, Device, Options, Validate};
 
 use crate::table::Table;

@@ -75,7 +75,8 @@ impl Input {
         }
     }
 
-    pub(crate) fn shared(&self) -> Arc<dyn ByteSource> {
+    /// The source itself, to be read by several.
+    pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {
             Self::File(file) => file.clone(),
             Self::Pipe(pipe) => pipe.clone(),

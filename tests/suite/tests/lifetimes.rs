@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
-use crossdock::{Host, Input, ReadOptions, Session};
+use crossdock::source::Input;
+use crossdock::{Host, ReadOptions, Session};
 use crossdock_arrays::{DeviceBatch, first_difference};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Validate};
