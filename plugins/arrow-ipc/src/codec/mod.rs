@@ -1,0 +1,138 @@
+//! The two compressions of Arrow IPC bodies, through their C libraries.
+//!
+//! A compressed buffer is eight bytes of uncompressed length, little-endian, then one frame; a length of -1 says that
+//! the bytes after it are stored as they are (Arrow columnar format, "Compression").
+
+mod lz4;
+mod zstd;
+
+use arrow_ipc::CompressionType;
+use crossdock_plugin_api::{Error, Result};
+
+/// Which compression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// LZ4 frames.
+    Lz4,
+    /// Zstandard frames.
+    Zstd,
+}
+
+/// Bytes before the frame.
+pub const PREFIX_BYTES: usize = 8;
+
+/// What the prefix of a compressed buffer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// The bytes after the prefix are the content.
+    Plain(usize),
+    /// A frame of so many bytes when decompressed.
+    Frame(usize),
+}
+
+impl Stored {
+    /// Bytes of content.
+    pub fn bytes(self) -> usize {
+        match self {
+            Self::Plain(n) | Self::Frame(n) => n,
+        }
+    }
+}
+
+impl Codec {
+    /// The codec of a message's `BodyCompression`.
+    pub fn from_wire(codec: CompressionType) -> Result<Self> {
+        match codec {
+            CompressionType::LZ4_FRAME => Ok(Self::Lz4),
+            CompressionType::ZSTD => Ok(Self::Zstd),
+            other => Err(Error::unsupported(format!(
+                "body compression number {} is unknown: expected 0 (LZ4 frame) or 1 (ZSTD)",
+                other.0
+            ))),
+        }
+    }
+
+    /// Its number in metadata.
+    pub fn to_wire(self) -> CompressionType {
+        match self {
+            Self::Lz4 => CompressionType::LZ4_FRAME,
+            Self::Zstd => CompressionType::ZSTD,
+        }
+    }
+
+    /// Its name in options and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lz4 => "lz4",
+            Self::Zstd => "zstd",
+        }
+    }
+
+    /// Reads a buffer's prefix; `stored` is the length of the whole buffer, prefix included. A length that no frame of
+    /// that size can hold is refused here, before anybody allocates it.
+    pub fn read_prefix(self, prefix: [u8; PREFIX_BYTES], stored: usize) -> Result<Stored> {
+        let after = stored.checked_sub(PREFIX_BYTES).ok_or_else(|| {
+            Error::bad_data(format!(
+                "a compressed buffer has {stored} bytes, expected at least {PREFIX_BYTES}"
+            ))
+        })?;
+        let claimed = i64::from_le_bytes(prefix);
+        if claimed == -1 {
+            return Ok(Stored::Plain(after));
+        }
+        let bytes = usize::try_from(claimed).map_err(|_| {
+            Error::bad_data(format!("a compressed buffer claims {claimed} uncompressed bytes"))
+        })?;
+        let most = match self {
+            Self::Lz4 => lz4::most_bytes(after),
+            Self::Zstd => zstd::most_bytes(after),
+        };
+        if bytes > most {
+            return Err(Error::bad_data(format!(
+                "a buffer of {after} bytes of {} claims {bytes} uncompressed bytes, but can hold {most} at most",
+                self.name()
+            )));
+        }
+        Ok(Stored::Frame(bytes))
+    }
+
+    /// Fills `to` with what the frame in `from` holds: exactly that many bytes.
+    pub fn decompress(self, from: &[u8], to: &mut [u8]) -> Result<()> {
+        let result = match self {
+            Self::Lz4 => lz4::decompress(from, to),
+            Self::Zstd => zstd::decompress(from, to),
+        };
+        result.map_err(|why| {
+            Error::bad_data(format!(
+                "a {} frame of {} bytes that claims {} uncompressed bytes {why}",
+                self.name(),
+                from.len(),
+                to.len()
+            ))
+        })
+    }
+
+    /// The buffer to store for `from`, prefix included; stored plain where the frame would not be shorter.
+    pub fn compress(self, from: &[u8]) -> Result<Vec<u8>> {
+        let mut out = (from.len() as i64).to_le_bytes().to_vec();
+        let frame = match self {
+            Self::Lz4 => lz4::compress(from, &mut out),
+            Self::Zstd => zstd::compress(from, &mut out),
+        };
+        frame.map_err(|why| Error::internal(format!("{} compression failed: {why}", self.name())))?;
+        if out.len() - PREFIX_BYTES >= from.len() {
+            out.clear();
+            out.extend_from_slice(&(-1i64).to_le_bytes());
+            out.extend_from_slice(from);
+        }
+        Ok(out)
+    }
+}
+
+/// What may follow a frame inside its buffer: the padding that some writers count in.
+fn is_padding(rest: &[u8]) -> bool {
+    rest.len() < 64 && rest.iter().all(|b| *b == 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+//! Zstandard frames.
+
+use std::cell::RefCell;
+
+use zstd_safe::{CCtx, DCtx, get_error_name};
+
+thread_local! {
+    static DECOMPRESS: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
+    static COMPRESS: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
+}
+
+/// The library's own default would be 3; 1 is what Arrow C++ writes with, at three times the speed.
+const LEVEL: i32 = 1;
+
+/// The most that a frame of `stored` bytes can hold: blocks have 3 bytes of header, at least one of content, and
+/// give 128 KiB at most.
+pub fn most_bytes(stored: usize) -> usize {
+    (stored / 4 + 1).saturating_mul(128 << 10)
+}
+
+pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
+    let frame = zstd_safe::find_frame_compressed_size(from).map_err(why)?;
+    let (frame, rest) = from.split_at_checked(frame).ok_or("is cut off")?;
+    if !super::is_padding(rest) {
+        return Err(format!("is followed by {} more bytes", rest.len()));
+    }
+    if let Ok(Some(content)) = zstd_safe::get_frame_content_size(frame)
+        && content != to.len() as u64
+    {
+        return Err(format!("holds {content}"));
+    }
+    DECOMPRESS.with_borrow_mut(|context| {
+        let context = match context {
+            Some(context) => context,
+            None => context.insert(DCtx::try_create().ok_or("could not be read: out of memory")?),
+        };
+        match context.decompress(to, frame) {
+            Ok(n) if n == to.len() => Ok(()),
+            Ok(n) => Err(format!("holds {n}")),
+            Err(e) => Err(why(e)),
+        }
+    })
+}
+
+pub fn compress(from: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+    COMPRESS.with_borrow_mut(|context| {
+        let context = match context {
+            Some(context) => context,
+            None => context.insert(CCtx::try_create().ok_or("out of memory")?),
+        };
+        let start = out.len();
+        out.resize(start + zstd_safe::compress_bound(from.len()), 0);
+        let n = context.compress(&mut out[start..], from, LEVEL).map_err(why)?;
+        out.truncate(start + n);
+        Ok(())
+    })
+}
+
+fn why(code: usize) -> String {
+    format!("is broken: {}", get_error_name(code))
+}

@@ -1,0 +1,329 @@
+//! Putting arrays together, range by range.
+
+use arrow_schema::DataType;
+use crossdock_arrays::layout::{BufferKind, ChildRule, layout};
+use crossdock_arrays::{DeviceArray, Error};
+use crossdock_memory::{Buffer, Result, Stream};
+
+use super::bits::{Bits, count_set};
+use super::view::HostArray;
+
+/// A length costs nothing to claim where a type has no buffers, but a bit for each value here.
+const MOST_VALUES: usize = 1 << 30;
+
+/// An array that grows on the host.
+pub struct Builder {
+    data_type: DataType,
+    len: usize,
+    nulls: usize,
+    validity: Bits,
+    bits: Bits,
+    /// The layout's buffers without the validity; views' data comes last, in one buffer.
+    buffers: Vec<Vec<u8>>,
+    children: Vec<Builder>,
+    /// The dictionaries that keys point into, each with what was added to its keys.
+    dictionaries: Vec<(DeviceArray, usize)>,
+}
+
+impl Builder {
+    /// No values yet.
+    pub fn new(data_type: &DataType) -> Self {
+        let row = layout(data_type);
+        let n_buffers = row.buffers().len() + usize::from(row.variadic);
+        let mut buffers = vec![Vec::new(); n_buffers];
+        if let ([BufferKind::Offsets { width }, ..], Some(offsets)) = (row.buffers(), buffers.first_mut()) {
+            offsets.resize(*width, 0);
+        }
+        Self {
+            len: 0,
+            nulls: 0,
+            validity: Bits::default(),
+            bits: Bits::default(),
+            buffers,
+            children: row.children.iter().map(|field| Self::new(field.data_type())).collect(),
+            dictionaries: Vec::new(),
+            data_type: data_type.clone(),
+        }
+    }
+
+    /// How many values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Adds `len` values of `from`, from value `start` on.
+    pub fn append(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        if start.checked_add(len).is_none_or(|end| end > from.len()) {
+            return Err(from.wrong(format!("values {start}..+{len} lie outside of its {}", from.len())));
+        }
+        if self.len.saturating_add(len) > MOST_VALUES {
+            return Err(Error::unsupported(format!(
+                "more than {MOST_VALUES} values of a dictionary cannot be joined"
+            )));
+        }
+        let at = from.array.offset() + start;
+        if from.layout.has_validity {
+            match from.validity() {
+                Some(bits) => {
+                    self.nulls += len - count_set(bits, at, len);
+                    self.validity.extend(bits, at, len);
+                }
+                None => self.validity.extend_set(len),
+            }
+        }
+        match *from.layout.buffers() {
+            [BufferKind::Bits] => self.bits.extend(from.buffer(0), at, len),
+            [BufferKind::Fixed { bytes }] if from.layout.dictionary.is_some() => {
+                self.append_keys(from, start, len, bytes)?;
+            }
+            [BufferKind::Fixed { bytes }] => self.append_bytes(from, at, len, bytes)?,
+            [BufferKind::TypeIds] => self.append_bytes(from, at, len, 1)?,
+            [BufferKind::Offsets { width }, BufferKind::Data] => {
+                let (begin, end) = self.append_offsets(from, start, len, width)?;
+                let data = from.range(1, begin, end - begin)?;
+                self.buffer(1)?.extend_from_slice(data);
+            }
+            [BufferKind::Offsets { width }] => {
+                let (begin, end) = self.append_offsets(from, start, len, width)?;
+                self.append_child(from, 0, begin, end - begin)?;
+            }
+            [BufferKind::Views] => self.append_views(from, start, len)?,
+            [BufferKind::ViewOffsets { width }, _] => self.append_list_views(from, start, len, width)?,
+            [BufferKind::TypeIds, _] => self.append_dense(from, start, len)?,
+            [] => {}
+            _ => {
+                return Err(Error::internal(format!(
+                    "{} has a layout that is not known here",
+                    self.data_type
+                )));
+            }
+        }
+        match from.layout.child_rule {
+            ChildRule::SameRows => {
+                (0..self.children.len()).try_for_each(|i| self.append_child(from, i, at, len))?
+            }
+            ChildRule::Times(n) => self.append_child(from, 0, at.saturating_mul(n), len.saturating_mul(n))?,
+            ChildRule::Runs => self.append_runs(from, start, len)?,
+            _ => {}
+        }
+        self.len += len;
+        Ok(())
+    }
+
+    fn buffer(&mut self, i: usize) -> Result<&mut Vec<u8>> {
+        self.buffers.get_mut(i).ok_or_else(|| Error::internal("a buffer that the layout does not have"))
+    }
+
+    fn append_bytes(&mut self, from: &HostArray<'_>, at: usize, len: usize, width: usize) -> Result<()> {
+        let bytes = from.range(0, at.saturating_mul(width), len.saturating_mul(width))?;
+        self.buffer(0)?.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn append_child(&mut self, from: &HostArray<'_>, i: usize, start: usize, len: usize) -> Result<()> {
+        match (self.children.get_mut(i), from.children.get(i)) {
+            (Some(child), Some(from)) => child.append(from, start, len),
+            _ => Err(Error::internal("a child that the layout does not have")),
+        }
+    }
+
+    /// The offsets of `len` values, moved to where this array's data ends; what they span in `from`.
+    fn append_offsets(
+        &mut self,
+        from: &HostArray<'_>,
+        start: usize,
+        len: usize,
+        width: usize,
+    ) -> Result<(usize, usize)> {
+        let (first, _) = from.extent(width, start)?;
+        let mut last = first;
+        let offsets = self.buffer(0)?;
+        let base = offsets.len().checked_sub(width).and_then(|at| offsets.get(at..)).unwrap_or_default();
+        let base = super::view::unsigned_value(base) as usize;
+        for i in start..start + len {
+            last = from.extent(width, i)?.1;
+            put(offsets, base.saturating_add(last - first), width)?;
+        }
+        Ok((first, last))
+    }
+
+    fn append_keys(&mut self, from: &HostArray<'_>, start: usize, len: usize, width: usize) -> Result<()> {
+        let dictionary = from.array.dictionary().ok_or_else(|| Error::internal("a dictionary is missing"))?;
+        let known = self.dictionaries.iter().find(|(known, _)| same_buffers(known, dictionary));
+        let base = match known {
+            Some((_, base)) => *base,
+            None => {
+                let base = self.dictionaries.last().map_or(0, |(last, base)| base + last.len());
+                self.dictionaries.push((dictionary.clone(), base));
+                base
+            }
+        };
+        if base == 0 {
+            return self.append_bytes(from, from.array.offset() + start, len, width);
+        }
+        for i in start..start + len {
+            let key = if from.is_null(i) { 0 } else { from.dictionary_key(i)? + base };
+            self.push_key(key, width)?;
+        }
+        Ok(())
+    }
+
+    fn push_key(&mut self, key: usize, width: usize) -> Result<()> {
+        let most = match &self.data_type {
+            DataType::Dictionary(keys, _) if keys.is_unsigned_integer() => u64::MAX >> (64 - 8 * width),
+            _ => u64::MAX >> (65 - 8 * width),
+        };
+        if key as u64 > most {
+            return Err(Error::unsupported(format!(
+                "key {key} does not fit into an array of type {}",
+                self.data_type
+            )));
+        }
+        self.buffer(0)?.extend(key.to_le_bytes().iter().take(width));
+        Ok(())
+    }
+
+    fn append_views(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
+        for i in start..start + len {
+            let bytes = if from.is_null(i) { &[] } else { from.view(i)? };
+            let mut view = [0; 16];
+            let (head, rest) = view.split_at_mut(4);
+            head.copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+            if bytes.len() <= 12 {
+                rest.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            } else {
+                let data = self.buffer(1)?;
+                let at = i32::try_from(data.len())
+                    .map_err(|_| Error::unsupported("joined views with more than 2 GiB of data"))?;
+                data.extend_from_slice(bytes);
+                rest.iter_mut().zip(bytes.iter().take(4)).for_each(|(to, from)| *to = *from);
+                rest.iter_mut().skip(8).zip(at.to_le_bytes()).for_each(|(to, from)| *to = from);
+            }
+            self.buffer(0)?.extend_from_slice(&view);
+        }
+        Ok(())
+    }
+
+    fn append_list_views(
+        &mut self,
+        from: &HostArray<'_>,
+        start: usize,
+        len: usize,
+        width: usize,
+    ) -> Result<()> {
+        for i in start..start + len {
+            let at = from.array.offset() + i;
+            let size = if from.is_null(i) { 0 } else { from.index(1, width, at)? };
+            let begin = self.children.first().map_or(0, Builder::len);
+            put(self.buffer(0)?, begin, width)?;
+            put(self.buffer(1)?, size, width)?;
+            if size > 0 {
+                self.append_child(from, 0, from.index(0, width, at)?, size)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append_dense(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
+        self.append_bytes(from, from.array.offset() + start, len, 1)?;
+        for i in start..start + len {
+            let (child, row) = from.member(i)?;
+            let begin = self.children.get(child).map_or(0, Builder::len);
+            put(self.buffer(1)?, begin, 4)?;
+            self.append_child(from, child, row, 1)?;
+        }
+        Ok(())
+    }
+
+    fn append_runs(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
+        let mut i = 0;
+        while i < len {
+            let (run, left) = from.run(start + i)?;
+            i += left.min(len - i);
+            self.append_child(from, 1, run, 1)?;
+            let end = self.len + i;
+            let ends = self.children.first_mut().ok_or_else(|| Error::internal("runs without run ends"))?;
+            let width = layout(&ends.data_type).kind(1).and_then(BufferKind::width).unwrap_or(4);
+            put(ends.buffer(0)?, end, width)?;
+            ends.validity.extend_set(1);
+            ends.len += 1;
+        }
+        Ok(())
+    }
+
+    /// The array, on the device of `stream`.
+    pub fn finish(self, stream: &Stream) -> Result<DeviceArray> {
+        let row = layout(&self.data_type);
+        let mut buffers = Vec::new();
+        if row.has_validity {
+            let bits = self.validity.into_bytes();
+            buffers.push(if self.nulls > 0 { upload(&bits, stream)? } else { None });
+        }
+        let bits = self.bits.into_bytes();
+        for (i, bytes) in self.buffers.iter().enumerate() {
+            let bytes = if row.buffers().get(i) == Some(&BufferKind::Bits) { &bits } else { bytes };
+            let variadic = row.variadic && i == row.buffers().len();
+            if !(variadic && bytes.is_empty()) {
+                buffers.push(upload(bytes, stream)?);
+            }
+        }
+        let children = self.children.into_iter().map(|child| child.finish(stream)).collect::<Result<_>>()?;
+        let dictionary = match (row.dictionary, self.dictionaries.as_slice()) {
+            (None, _) => None,
+            (Some((_, values)), []) => Some(super::empty(values)?),
+            (Some(_), [(only, _)]) => Some(only.clone()),
+            (Some((_, values)), several) => {
+                let several: Vec<_> = several.iter().map(|(dictionary, _)| dictionary).collect();
+                Some(super::concat(values, &several, stream)?)
+            }
+        };
+        let nulls = if row.all_null { self.len } else { self.nulls };
+        DeviceArray::try_new(self.data_type.clone(), self.len, 0, Some(nulls), buffers, children, dictionary)
+    }
+}
+
+fn put(to: &mut Vec<u8>, value: usize, width: usize) -> Result<()> {
+    if width == 2 && value > i16::MAX as usize || width == 4 && value > i32::MAX as usize {
+        return Err(Error::unsupported(format!(
+            "joined values reach offset {value}, more than {width} bytes can tell"
+        )));
+    }
+    to.extend(value.to_le_bytes().iter().take(width));
+    Ok(())
+}
+
+fn upload(bytes: &[u8], stream: &Stream) -> Result<Option<Buffer>> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let buffer = stream.memory().alloc_with(stream, bytes.len(), |to| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    })?;
+    buffer.freeze(stream).map(Some)
+}
+
+/// Whether both are the same values for certain: the same ranges of memory, all the way down. As both are alive, equal
+/// addresses are the same memory, whoever handed it over.
+pub fn same_buffers(a: &DeviceArray, b: &DeviceArray) -> bool {
+    let same = |a: &Option<Buffer>, b: &Option<Buffer>| match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => a.address() == b.address() && a.len() == b.len() && a.device() == b.device(),
+        _ => false,
+    };
+    a.len() == b.len()
+        && a.offset() == b.offset()
+        && a.data_type() == b.data_type()
+        && a.buffers().len() == b.buffers().len()
+        && a.buffers().iter().zip(b.buffers()).all(|(a, b)| same(a, b))
+        && a.children().len() == b.children().len()
+        && a.children().iter().zip(b.children()).all(|(a, b)| same_buffers(a, b))
+        && match (a.dictionary(), b.dictionary()) {
+            (None, None) => true,
+            (Some(a), Some(b)) => same_buffers(a, b),
+            _ => false,
+        }
+}

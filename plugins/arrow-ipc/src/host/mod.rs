@@ -1,0 +1,58 @@
+//! Arrays whose contents the host looks at: dictionaries, which are joined and compared value by value. Their bytes are
+//! viewed in place where the host may look, and copied where not; the bulk of a batch never comes here.
+
+mod bits;
+mod builder;
+mod key;
+mod view;
+
+pub use bits::{count_set, shifted};
+pub use builder::{Builder, same_buffers};
+pub use key::Keys;
+pub use view::HostArray;
+
+use arrow_schema::DataType;
+use crossdock_arrays::{DeviceArray, layout::layout};
+use crossdock_memory::{Error, Result, Stream};
+
+/// The values of `parts`, one after another, as one array of `data_type`.
+pub fn concat(data_type: &DataType, parts: &[&DeviceArray], stream: &Stream) -> Result<DeviceArray> {
+    let views = parts.iter().map(|part| HostArray::new(part, stream)).collect::<Result<Vec<_>>>()?;
+    let mut builder = Builder::new(data_type);
+    views.iter().try_for_each(|view| builder.append(view, 0, view.len()))?;
+    builder.finish(stream)
+}
+
+/// An array of no values.
+pub fn empty(data_type: &DataType) -> Result<DeviceArray> {
+    let row = layout(data_type);
+    let children = row.children.iter().map(|field| empty(field.data_type())).collect::<Result<_>>()?;
+    let dictionary = row.dictionary.map(|(_, values)| empty(values)).transpose()?;
+    DeviceArray::try_new(data_type.clone(), 0, 0, Some(0), vec![None; row.n_buffers()], children, dictionary)
+}
+
+/// Keys `start..+len` of a dictionary array, each replaced by where its value stands in `places`; 0 where it is null.
+pub fn remapped(array: &HostArray<'_>, start: usize, len: usize, places: &[usize]) -> Result<Vec<u8>> {
+    let width = array.key_width()?;
+    let unsigned = matches!(array.layout.dictionary, Some((keys, _)) if keys.is_unsigned_integer());
+    let most = u64::MAX >> (64 - 8 * width as u32 + u32::from(!unsigned));
+    let mut out = Vec::with_capacity(len.saturating_mul(width).min(1 << 30));
+    for i in start..start + len {
+        let place = if array.is_null(i) {
+            0
+        } else {
+            let key = array.dictionary_key(i)?;
+            *places
+                .get(key)
+                .ok_or_else(|| array.wrong(format!("key {key} points into {} values", places.len())))?
+        };
+        if place as u64 > most {
+            return Err(Error::unsupported(format!(
+                "the dictionaries of all batches together have more values than keys of {width} bytes can tell apart, and \
+                 a file has one dictionary: write a stream, or use wider keys"
+            )));
+        }
+        out.extend(place.to_le_bytes().iter().take(width));
+    }
+    Ok(out)
+}

@@ -1,0 +1,132 @@
+//! Where a message's body is, for jobs on any thread.
+
+use std::sync::Arc;
+
+use crossdock_memory::{Buffer, Device, ForeignOwner, Ready, Result, Stream};
+use crossdock_plugin_api::{Error, Map, Source};
+
+/// A range of bytes that are not read yet, or that lie in host memory.
+#[derive(Clone)]
+pub enum Bytes {
+    /// Of a source of known length, from `start` on.
+    Stored { file: Arc<Stored>, start: u64, bytes: u64 },
+    /// In a block of host memory, with a stream of the host's device.
+    Arrived { block: Buffer, stream: Stream },
+}
+
+/// A source of known length.
+pub struct Stored {
+    source: Source,
+    bytes: u64,
+    map: Option<Map>,
+    /// The mapping once more, for the buffers that lie in it.
+    owner: Option<ForeignOwner>,
+}
+
+impl Stored {
+    /// `None` for a pipe, which is given back.
+    pub fn new(source: Source) -> Result<Self, Source> {
+        let Some(bytes) = source.len() else { return Err(source) };
+        let map = source.map();
+        let owner = map.clone().map(ForeignOwner::new);
+        Ok(Self { source, bytes, map, owner })
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Runs `f` on `bytes` bytes from `offset` on, in place or read for it. The caller has checked that the length is a
+    /// reasonable one; that the range lies in the source is checked here.
+    pub fn with<T>(&self, offset: u64, bytes: usize, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        self.check(offset, bytes as u64)?;
+        if let Some(slice) = self.mapped(offset, bytes) {
+            return f(slice);
+        }
+        let mut read = vec![0; bytes];
+        self.source.read_exact_at(offset, &mut read)?;
+        f(&read)
+    }
+
+    /// Fills `to` from `offset` on.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        self.check(offset, to.len() as u64)?;
+        match self.mapped(offset, to.len()) {
+            Some(slice) => to.copy_from_slice(slice),
+            None => self.source.read_exact_at(offset, to)?,
+        }
+        Ok(())
+    }
+
+    fn mapped(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.map.as_ref()?.bytes().get(start..start.checked_add(bytes)?)
+    }
+
+    fn check(&self, offset: u64, bytes: u64) -> Result<()> {
+        if offset.checked_add(bytes).is_some_and(|end| end <= self.bytes) {
+            return Ok(());
+        }
+        Err(Error::bad_data(format!(
+            "it is truncated: expected {bytes} bytes at offset {offset}, but it has {} in all",
+            self.bytes
+        )))
+    }
+}
+
+impl Bytes {
+    /// `bytes` bytes of `file` from `start` on, if it has them.
+    pub fn stored(file: &Arc<Stored>, start: u64, bytes: u64) -> Result<Self> {
+        file.check(start, bytes)?;
+        Ok(Self::Stored { file: file.clone(), start, bytes })
+    }
+
+    /// How many.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Stored { bytes, .. } => *bytes,
+            Self::Arrived { block, .. } => block.len().unwrap_or(0) as u64,
+        }
+    }
+
+    /// All of them as a buffer of `device`, if they lie there already.
+    pub fn in_place(&self, device: Device) -> Option<Buffer> {
+        match self {
+            Self::Stored { file, start, bytes } if device == Device::CPU => {
+                let (map, owner) = (file.map.as_ref()?, file.owner.as_ref()?);
+                let address = map.address().checked_add(*start)?;
+                let length = usize::try_from(*bytes).ok()?;
+                file.mapped(*start, length)?;
+                // SAFETY: `mapped` answered that the range lies in the mapping, which is readable host memory for as
+                // long as a share of it is held; `owner` holds one.
+                Some(unsafe { Buffer::foreign(owner, Device::CPU, address, Some(length as u64), Ready::Now) })
+            }
+            Self::Arrived { block, .. } if block.device() == device => Some(block.clone()),
+            _ => None,
+        }
+    }
+
+    /// Fills `to` with what lies `offset` bytes from the beginning.
+    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
+        match self {
+            Self::Stored { file, start, .. } => file.read(start + offset, to),
+            Self::Arrived { .. } => self.with(offset, to.len(), |from| {
+                to.copy_from_slice(from);
+                Ok(())
+            }),
+        }
+    }
+
+    /// Runs `f` on `bytes` bytes from `offset` on, in place or read for it.
+    pub fn with<T>(&self, offset: u64, bytes: usize, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        match self {
+            Self::Stored { file, start, .. } => file.with(start + offset, bytes, f),
+            Self::Arrived { block, stream } => {
+                let offset =
+                    usize::try_from(offset).map_err(|_| Error::internal("an offset beyond memory"))?;
+                f(&block.host_view_of(offset, bytes, stream)?)
+            }
+        }
+    }
+}

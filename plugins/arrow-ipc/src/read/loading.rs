@@ -1,0 +1,247 @@
+//! A message's body on its way to the buffers of a batch: in place, or into one allocation filled by several threads.
+
+use crossdock_memory::{Buffer, Device, Memory, Result, Stream};
+use crossdock_plugin_api::Error;
+
+use super::bytes::Bytes;
+use crate::codec::{Codec, PREFIX_BYTES, Stored};
+use crate::filling::{Filling, Piece};
+use crate::limits::PIECE_BYTES;
+use crate::pool::{Group, Pool};
+use crate::wire::message_write::aligned;
+use crate::wire::{BatchMeta, Span};
+
+/// A body on its way.
+pub struct Loading {
+    /// Where each buffer is in the block.
+    ranges: Vec<(usize, usize)>,
+    block: Block,
+}
+
+enum Block {
+    There(Option<Buffer>),
+    Coming(Filling, Group),
+}
+
+/// The buffers of a body, in order.
+pub struct Slots {
+    ranges: std::vec::IntoIter<(usize, usize)>,
+    block: Option<Buffer>,
+}
+
+type Job = Box<dyn FnOnce() -> Result<()> + Send>;
+
+impl Loading {
+    /// Begins to bring `body` to the device of `stream`.
+    pub fn start(
+        memory: &Memory,
+        stream: &Stream,
+        pool: &Pool,
+        body: Bytes,
+        meta: &BatchMeta,
+    ) -> Result<Self> {
+        if let Some(codec) = meta.codec {
+            return Self::decompress(memory, stream, pool, body, meta, codec);
+        }
+        let ranges = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
+        if ranges.iter().all(|(_, bytes)| *bytes == 0) {
+            return Ok(Self { ranges, block: Block::There(None) });
+        }
+        // Arrow wants buffers at multiples of 8 bytes; where a writer did not care, they are moved apart.
+        let tidy = ranges.iter().all(|(offset, _)| offset % 8 == 0);
+        if tidy
+            && let Some(block) = body.in_place(stream.device())
+            && (block.address() % 8 == 0 || stream.device() != Device::CPU)
+        {
+            return Ok(Self { ranges, block: Block::There(Some(block)) });
+        }
+        if tidy {
+            Self::copy_whole(memory, stream, pool, body, ranges)
+        } else {
+            Self::copy_each(memory, stream, pool, body, ranges)
+        }
+    }
+
+    fn copy_whole(
+        memory: &Memory,
+        stream: &Stream,
+        pool: &Pool,
+        body: Bytes,
+        ranges: Vec<(usize, usize)>,
+    ) -> Result<Self> {
+        let bytes = in_memory(body.len())?;
+        let cuts: Vec<_> =
+            (0..bytes).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(bytes - at))).collect();
+        let (filling, pieces) = Filling::new(memory, stream, bytes, &cuts)?;
+        let jobs = cuts.iter().zip(pieces).map(|((at, _), piece)| read_into(body.clone(), *at as u64, piece));
+        let group = pool.start(jobs.collect());
+        Ok(Self { ranges, block: Block::Coming(filling, group) })
+    }
+
+    fn copy_each(
+        memory: &Memory,
+        stream: &Stream,
+        pool: &Pool,
+        body: Bytes,
+        from: Vec<(usize, usize)>,
+    ) -> Result<Self> {
+        let lengths: Vec<usize> = from.iter().map(|(_, bytes)| *bytes).collect();
+        check_sum(&lengths, body.len())?;
+        let (ranges, bytes) = lay_out(&lengths)?;
+        let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
+        let jobs = from.iter().zip(pieces).map(|((at, _), piece)| read_into(body.clone(), *at as u64, piece));
+        let group = pool.start(jobs.collect());
+        Ok(Self { ranges, block: Block::Coming(filling, group) })
+    }
+
+    fn decompress(
+        memory: &Memory,
+        stream: &Stream,
+        pool: &Pool,
+        body: Bytes,
+        meta: &BatchMeta,
+        codec: Codec,
+    ) -> Result<Self> {
+        let from = meta.spans.iter().map(range).collect::<Result<Vec<_>>>()?;
+        // A body that is unpacked many times over would grow beyond what its codec allows.
+        check_sum(&from.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(), body.len())?;
+        let stored = from
+            .iter()
+            .enumerate()
+            .map(|(i, (offset, bytes))| {
+                if *bytes == 0 {
+                    return Ok(Stored::Plain(0));
+                }
+                let mut prefix = [0; PREFIX_BYTES];
+                let known = PREFIX_BYTES.min(*bytes);
+                body.read(*offset as u64, prefix.get_mut(..known).unwrap_or_default())?;
+                codec.read_prefix(prefix, *bytes).map_err(|e| e.context(format_args!("buffer {i}")))
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let (ranges, bytes) = lay_out(&stored.iter().map(|s| s.bytes()).collect::<Vec<_>>())?;
+        if bytes == 0 {
+            return Ok(Self { ranges, block: Block::There(None) });
+        }
+        let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
+        let mut jobs: Vec<(usize, Job)> = Vec::new();
+        for (i, ((stored, (offset, length)), piece)) in stored.into_iter().zip(from).zip(pieces).enumerate() {
+            let at = (offset + PREFIX_BYTES) as u64;
+            match stored {
+                Stored::Plain(0) | Stored::Frame(0) => {}
+                Stored::Plain(bytes) => jobs.push((bytes, read_into(body.clone(), at, piece))),
+                Stored::Frame(bytes) => {
+                    let body = body.clone();
+                    let mut piece = piece;
+                    let job = move || {
+                        body.with(at, length - PREFIX_BYTES, |frame| {
+                            codec.decompress(frame, piece.bytes_mut())
+                        })
+                        .map_err(|e| e.context(format_args!("buffer {i}")))
+                    };
+                    jobs.push((bytes, Box::new(job)));
+                }
+            }
+        }
+        // The longest first, so that none of them is begun when the others are done.
+        jobs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        let group = pool.start(bundle(jobs));
+        Ok(Self { ranges, block: Block::Coming(filling, group) })
+    }
+
+    /// Whether there was nothing to do.
+    pub fn is_in_place(&self) -> bool {
+        matches!(self.block, Block::There(_))
+    }
+
+    /// Bytes that were allocated for it.
+    pub fn bytes(&self) -> u64 {
+        match &self.block {
+            Block::There(_) => 0,
+            Block::Coming(filling, _) => filling.len() as u64,
+        }
+    }
+
+    /// The buffers, on the device of `stream`, when they are there. `check` may end the waiting.
+    pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
+        let block = match self.block {
+            Block::There(block) => block,
+            Block::Coming(filling, group) => {
+                group.wait(check)?;
+                Some(filling.finish(stream)?)
+            }
+        };
+        Ok(Slots { ranges: self.ranges.into_iter(), block })
+    }
+}
+
+impl Slots {
+    /// The next buffer; `None` inside where it has no bytes.
+    pub fn next(&mut self) -> Result<Option<Buffer>> {
+        let (offset, bytes) = self
+            .ranges
+            .next()
+            .ok_or_else(|| Error::internal("more buffers were asked for than were counted"))?;
+        match &self.block {
+            Some(block) if bytes > 0 => block.slice(offset, bytes).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn read_into(body: Bytes, at: u64, mut piece: Piece) -> Job {
+    Box::new(move || body.read(at, piece.bytes_mut()))
+}
+
+/// Many small jobs are put together, for handing one over costs as much as unpacking a few kilobytes.
+fn bundle(jobs: Vec<(usize, Job)>) -> Vec<Job> {
+    const WORTH_A_JOB: usize = 256 << 10;
+    let mut bundles: Vec<Job> = Vec::new();
+    let (mut open, mut bytes) = (Vec::new(), 0);
+    for (size, job) in jobs {
+        open.push(job);
+        bytes += size;
+        if bytes >= WORTH_A_JOB {
+            bundles.push(in_turn(std::mem::take(&mut open)));
+            bytes = 0;
+        }
+    }
+    if !open.is_empty() {
+        bundles.push(in_turn(open));
+    }
+    bundles
+}
+
+fn in_turn(jobs: Vec<Job>) -> Job {
+    Box::new(move || jobs.into_iter().try_for_each(|job| job()))
+}
+
+fn range(span: &Span) -> Result<(usize, usize)> {
+    Ok((in_memory(span.offset)?, in_memory(span.bytes)?))
+}
+
+fn in_memory(n: u64) -> Result<usize> {
+    usize::try_from(n)
+        .map_err(|_| Error::out_of_memory(format!("{n} bytes are more than this machine can address")))
+}
+
+fn check_sum(lengths: &[usize], most: u64) -> Result<()> {
+    let sum = lengths.iter().try_fold(0u64, |sum, n| sum.checked_add(*n as u64));
+    match sum {
+        Some(sum) if sum <= most => Ok(()),
+        _ => Err(Error::bad_data(format!("the buffers of a body of {most} bytes overlap"))),
+    }
+}
+
+/// Places for buffers of these lengths, each aligned, and the bytes that they take together.
+fn lay_out(lengths: &[usize]) -> Result<(Vec<(usize, usize)>, usize)> {
+    let mut ranges = Vec::with_capacity(lengths.len());
+    let mut end = 0u64;
+    for &length in lengths {
+        let next = end.checked_add(length as u64).filter(|next| *next < i64::MAX as u64 - 64);
+        let next = next
+            .ok_or_else(|| Error::bad_data("the buffers of a message claim more bytes than there can be"))?;
+        ranges.push((in_memory(end)?, length));
+        end = aligned(next);
+    }
+    Ok((ranges, in_memory(end)?))
+}

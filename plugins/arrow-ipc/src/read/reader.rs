@@ -1,0 +1,283 @@
+//! Batches, one after another, with the next ones under way.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
+use crossdock_memory::{Device, Memory, Result, Stream};
+use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source, Validate, abi};
+
+use super::build::{Builder, Shape};
+use super::bytes::Stored;
+use super::dictionaries::Dictionaries;
+use super::loading::Loading;
+use super::messages::{self, Messages, Next, Opened};
+use super::pipe;
+use crate::footer_metadata;
+use crate::limits::DEFAULT_BYTES_AHEAD;
+use crate::pool::Pool;
+use crate::wire::{BatchMeta, Column, Header, Schema};
+
+/// A stream of the batches that a source holds.
+pub struct Reader {
+    name: String,
+    host: Host,
+    memory: Memory,
+    pool: Arc<Pool>,
+    device: Device,
+    schema: Schema,
+    shape: Shape,
+    messages: Messages,
+    dictionaries: Dictionaries,
+    under_way: VecDeque<UnderWay>,
+    ended: bool,
+    /// Asked again after a failure, it fails again: an end would be taken for that of the table.
+    failed: Option<Error>,
+    warned: bool,
+    batches: u64,
+}
+
+/// A message whose body is being brought to the device.
+enum UnderWay {
+    Batch { meta: BatchMeta, body: Loading, position: u64 },
+    Dictionary { id: i64, is_delta: bool, meta: BatchMeta, body: Loading },
+    Failed(Error),
+}
+
+impl UnderWay {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Batch { body, .. } | Self::Dictionary { body, .. } => body.bytes(),
+            Self::Failed(_) => 0,
+        }
+    }
+}
+
+impl Reader {
+    /// Opens what `input` holds, whichever of the two forms it is.
+    pub fn open(
+        call: &Call<'_>,
+        input: Input,
+        host: &Host,
+        memory: &Memory,
+        pool: &Arc<Pool>,
+    ) -> Result<Self> {
+        let Input::Source(source) = input else {
+            return Err(Error::invalid_argument("Arrow IPC is read from bytes, not from capsules"));
+        };
+        let name = source.name().to_string();
+        let opened = Self::open_source(call, source, host, memory).map_err(|e| named(e, &name))?;
+        let mut schema = opened.schema;
+        schema.arrow =
+            footer_metadata::join(schema.arrow, opened.footer_metadata).map_err(|e| named(e, &name))?;
+        Ok(Self {
+            name,
+            host: host.clone(),
+            memory: memory.clone(),
+            pool: pool.clone(),
+            device: call.device(),
+            shape: Shape::of(&schema.columns),
+            schema,
+            messages: opened.messages,
+            dictionaries: Dictionaries::new(opened.is_file),
+            under_way: VecDeque::new(),
+            ended: false,
+            failed: None,
+            warned: false,
+            batches: 0,
+        })
+    }
+
+    fn open_source(call: &Call<'_>, source: Source, host: &Host, memory: &Memory) -> Result<Opened> {
+        match Stored::new(source) {
+            Ok(stored) => messages::open(stored),
+            Err(source) => {
+                let host = host.clone();
+                pipe::open(source, memory, call.device(), move |what| host.log(abi::LOG_WARN, what))
+            }
+        }
+    }
+
+    /// Starts what should be under way: as many messages as there are threads, within the budget.
+    fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
+        let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
+        while !self.ended && self.under_way.len() <= self.pool.width() {
+            let ahead: u64 = self.under_way.iter().map(UnderWay::bytes).sum();
+            if !self.under_way.is_empty() && ahead >= budget {
+                break;
+            }
+            let next = match self.messages.next(self.under_way.is_empty()) {
+                Ok(Next::Message(message)) => self.start(*message, stream),
+                Ok(Next::NotYet) if self.under_way.is_empty() => {
+                    call.check_cancelled()?;
+                    continue;
+                }
+                Ok(Next::NotYet) => break,
+                Ok(Next::End) => {
+                    self.ended = true;
+                    break;
+                }
+                Err(e) => Err(e),
+            };
+            // What came before a failure is still handed out.
+            self.ended = next.is_err();
+            let next = next.unwrap_or_else(UnderWay::Failed);
+            let at_once = matches!(&next, UnderWay::Batch { body, .. } if body.is_in_place());
+            self.under_way.push_back(next);
+            if at_once {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, arrived: messages::Arrived, stream: &Stream) -> Result<UnderWay> {
+        let messages::Arrived { message, body, position } = arrived;
+        if message.has_metadata && !self.warned {
+            self.warned = true;
+            self.host.log(
+                abi::LOG_WARN,
+                &format!(
+                    "'{}' has messages with metadata of their own, which Arrow's C interface cannot carry: it is left out",
+                    self.name
+                ),
+            );
+        }
+        match message.header {
+            Header::Batch(meta) => {
+                self.shape.check(&meta)?;
+                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
+                Ok(UnderWay::Batch { meta, body, position })
+            }
+            Header::Dictionary { id, is_delta, batch: meta } => {
+                Shape::of(std::slice::from_ref(self.values_of(id)?)).check(&meta)?;
+                let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
+                Ok(UnderWay::Dictionary { id, is_delta, meta, body })
+            }
+            Header::Schema(_) => Err(Error::bad_data("a second schema follows the first")),
+        }
+        .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
+    }
+
+    fn values_of(&self, id: i64) -> Result<&Column> {
+        let known = self.schema.dictionaries()?;
+        known.get(&id).copied().ok_or_else(|| {
+            Error::bad_data(format!("a dictionary batch has id {id}, which no field of the schema uses"))
+        })
+    }
+
+    fn next_batch(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<DeviceBatch>> {
+        loop {
+            call.check_cancelled()?;
+            self.read_ahead(call, stream)?;
+            let check = || call.check_cancelled();
+            match self.under_way.pop_front() {
+                None => {
+                    call.progress(self.messages.total_bytes(), self.messages.total_bytes());
+                    return Ok(None);
+                }
+                Some(UnderWay::Failed(error)) => return Err(error),
+                Some(UnderWay::Dictionary { id, is_delta, meta, body }) => {
+                    let slots = body.finish(stream, check)?;
+                    let column = self.values_of(id)?.clone();
+                    let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
+                        .column(&column)
+                        .map_err(|e| e.context(format_args!("dictionary {id}")))?;
+                    if values.len() != meta.rows {
+                        return Err(Error::bad_data(format!(
+                            "dictionary {id} has {} values in a batch of {} rows",
+                            values.len(),
+                            meta.rows
+                        )));
+                    }
+                    self.dictionaries.put(id, is_delta, values)?;
+                }
+                Some(UnderWay::Batch { meta, body, position }) => {
+                    let number = self.batches;
+                    self.batches += 1;
+                    let slots = body.finish(stream, check)?;
+                    let batch = self
+                        .assemble(&meta, slots, stream, call)
+                        .map_err(|e| e.context(format_args!("record batch {number}")))?;
+                    call.progress(position, self.messages.total_bytes());
+                    return Ok(Some(batch));
+                }
+            }
+        }
+    }
+
+    fn assemble(
+        &mut self,
+        meta: &BatchMeta,
+        slots: super::loading::Slots,
+        stream: &Stream,
+        call: &Call<'_>,
+    ) -> Result<DeviceBatch> {
+        let mut builder = Builder::new(meta, slots, &mut self.dictionaries, stream);
+        let columns =
+            self.schema.columns.iter().map(|column| builder.column(column)).collect::<Result<_>>()?;
+        let batch = DeviceBatch::try_new(self.schema.arrow.clone(), meta.rows, columns)?;
+        let level = match call.validate() {
+            Validate::Layout => Level::Layout,
+            Validate::Full => Level::Full,
+        };
+        validate(&batch, level, stream)?;
+        Ok(batch)
+    }
+}
+
+impl BatchStream for Reader {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema.arrow)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        if call.device() != self.device {
+            return Err(Error::invalid_argument(format!(
+                "'{}' was opened for {}, but its next batch is wanted on {}",
+                self.name,
+                self.device,
+                call.device()
+            )));
+        }
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let stream = crate::stream_of(&self.memory, call)?;
+        let batch = self.next_batch(call, &stream).map_err(|e| {
+            let error = named(e, &self.name);
+            self.under_way.clear();
+            self.failed = Some(error.clone());
+            error
+        })?;
+        batch.map(|batch| export_batch(&batch, false, &stream)).transpose()
+    }
+}
+
+fn named(error: Error, name: &str) -> Error {
+    if error.message().contains(name) { error } else { error.context(format_args!("'{name}'")) }
+}
+
+impl Reader {
+    /// Refuses if the source's schema is not of the types that the caller expects.
+    pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
+        let got = &self.schema.arrow;
+        let same = got.fields().len() == expected.fields().len()
+            && got.fields().iter().zip(expected.fields()).all(|(got, expected)| {
+                got.name() == expected.name() && got.data_type().equals_datatype(expected.data_type())
+            });
+        if same {
+            return Ok(());
+        }
+        let names = |schema: &arrow_schema::Schema| {
+            let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name(), f.data_type()));
+            fields.collect::<Vec<_>>().join(", ")
+        };
+        Err(Error::invalid_argument(format!(
+            "'{}' has another schema of its own: expected [{}], got [{}]",
+            self.name,
+            names(expected),
+            names(got)
+        )))
+    }
+}

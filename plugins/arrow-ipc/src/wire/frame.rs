@@ -1,0 +1,102 @@
+//! What stands before each message, and at a file's two ends.
+
+use crossdock_plugin_api::{Error, Result};
+
+use crate::limits::MOST_METADATA_BYTES;
+
+/// The first and last bytes of a file.
+pub const MAGIC: &[u8; 6] = b"ARROW1";
+/// Bytes before the first message of a file: the magic, padded.
+pub const FILE_HEAD_BYTES: u64 = 8;
+/// Before each message's length, since Arrow 0.15.
+pub const CONTINUATION: [u8; 4] = [0xff; 4];
+/// What ends a stream.
+pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+/// After a file's footer: its length and the magic.
+pub const FILE_TAIL_BYTES: u64 = 10;
+
+/// What the bytes before a message say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefix {
+    /// The stream ends.
+    End,
+    /// So many bytes of metadata follow the prefix, which has `prefix_bytes` itself.
+    Message { prefix_bytes: usize, metadata_bytes: usize },
+}
+
+/// Reads the first four bytes of a prefix: `None` if it is a continuation marker, after which four more tell.
+pub fn read_first(word: [u8; 4]) -> Result<Option<Prefix>> {
+    if word == CONTINUATION { Ok(None) } else { length(word, 4).map(Some) }
+}
+
+/// Reads the four bytes after a continuation marker.
+pub fn read_second(word: [u8; 4]) -> Result<Prefix> {
+    length(word, 8)
+}
+
+fn length(word: [u8; 4], prefix_bytes: usize) -> Result<Prefix> {
+    let claimed = i32::from_le_bytes(word);
+    match usize::try_from(claimed) {
+        Ok(0) => Ok(Prefix::End),
+        Ok(metadata_bytes) if metadata_bytes <= MOST_METADATA_BYTES => {
+            Ok(Prefix::Message { prefix_bytes, metadata_bytes })
+        }
+        _ => Err(Error::bad_data(format!(
+            "a message claims {claimed} bytes of metadata, expected 1 to {MOST_METADATA_BYTES}"
+        ))),
+    }
+}
+
+/// The length of the footer, from a file's last [`FILE_TAIL_BYTES`] bytes; `room` is what the file has before them.
+pub fn read_tail(tail: [u8; FILE_TAIL_BYTES as usize], room: u64) -> Result<usize> {
+    if &tail[4..] != MAGIC {
+        return Err(Error::bad_data(format!(
+            "it does not end in 'ARROW1' but in '{}': it is truncated, or no Arrow IPC file",
+            tail[4..].escape_ascii()
+        )));
+    }
+    let claimed = i32::from_le_bytes([tail[0], tail[1], tail[2], tail[3]]);
+    usize::try_from(claimed)
+        .ok()
+        .filter(|n| *n > 0 && *n as u64 <= room && *n <= MOST_METADATA_BYTES)
+        .ok_or_else(|| {
+            Error::bad_data(format!("its footer claims {claimed} bytes, but there is room for {room}"))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_framings_are_read() {
+        let message = |prefix_bytes| Prefix::Message { prefix_bytes, metadata_bytes: 16 };
+        assert_eq!(read_first([16, 0, 0, 0]).unwrap(), Some(message(4)));
+        assert_eq!(read_first([0xff; 4]).unwrap(), None);
+        assert_eq!(read_second([16, 0, 0, 0]).unwrap(), message(8));
+        assert_eq!(read_first([0; 4]).unwrap(), Some(Prefix::End));
+        assert_eq!(read_second([0; 4]).unwrap(), Prefix::End);
+    }
+
+    #[test]
+    fn absurd_lengths_are_refused() {
+        assert!(read_first([0xfe, 0xff, 0xff, 0xff]).is_err());
+        assert!(read_second([0xff; 4]).is_err());
+        assert!(read_second([0, 0, 0, 0x7f]).is_err());
+    }
+
+    #[test]
+    fn a_footer_must_fit_into_its_file() {
+        let tail = |n: i32| {
+            let mut tail = [0; 10];
+            tail[..4].copy_from_slice(&n.to_le_bytes());
+            tail[4..].copy_from_slice(MAGIC);
+            tail
+        };
+        assert_eq!(read_tail(tail(100), 100).unwrap(), 100);
+        assert!(read_tail(tail(101), 100).is_err());
+        assert!(read_tail(tail(0), 100).is_err());
+        assert!(read_tail(tail(-1), 100).is_err());
+        assert!(read_tail([0; 10], 100).is_err());
+    }
+}

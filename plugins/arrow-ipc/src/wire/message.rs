@@ -1,0 +1,188 @@
+//! A message's metadata, checked and taken out of its flatbuffer.
+
+use arrow_ipc::{MessageHeader, MetadataVersion};
+use crossdock_plugin_api::{Error, Result};
+
+use super::schema::Schema;
+use super::{broken, schema_read, verifier};
+use crate::codec::Codec;
+
+/// A message without its body.
+#[derive(Debug)]
+pub struct Message {
+    /// What it is.
+    pub header: Header,
+    /// Bytes of body that follow it.
+    pub body_bytes: u64,
+    /// Whether it carries key-value metadata of its own, which no batch can take along.
+    pub has_metadata: bool,
+}
+
+/// What a message is.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub enum Header {
+    Schema(Box<Schema>),
+    Batch(BatchMeta),
+    /// The values of a dictionary; with `is_delta` they follow those that are there already.
+    Dictionary {
+        id: i64,
+        is_delta: bool,
+        batch: BatchMeta,
+    },
+}
+
+/// A range of a message's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Span {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+/// One array of a batch, in pre-order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Node {
+    pub length: usize,
+    pub nulls: usize,
+}
+
+/// What a record batch says about its body.
+#[derive(Debug)]
+pub struct BatchMeta {
+    /// Rows.
+    pub rows: usize,
+    /// One for each array, in pre-order.
+    pub nodes: Vec<Node>,
+    /// One for each buffer, within the body.
+    pub spans: Vec<Span>,
+    /// For each array of a view type, how many data buffers it has.
+    pub variadic: Vec<usize>,
+    /// How the buffers are compressed.
+    pub codec: Option<Codec>,
+    /// Whether unions have validity buffers, as before version 5.
+    pub unions_have_validity: bool,
+}
+
+/// What Arrow 0.17 marked its experimental compression with, in messages of version 4.
+const EXPERIMENTAL_COMPRESSION: &str = "ARROW:experimental_compression";
+
+/// Reads a message's metadata.
+pub fn read(bytes: &[u8]) -> Result<Message> {
+    let message = arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
+        .map_err(|e| broken("message's metadata", e))?;
+    let version = message.version();
+    check_version(version)?;
+    let body_bytes = u64::try_from(message.bodyLength())
+        .map_err(|_| Error::bad_data(format!("a message claims a body of {} bytes", message.bodyLength())))?;
+    let metadata = message.custom_metadata();
+    if version == MetadataVersion::V4
+        && metadata.iter().flatten().any(|pair| pair.key() == Some(EXPERIMENTAL_COMPRESSION))
+    {
+        return Err(Error::unsupported(
+            "a message has the experimental compression of Arrow 0.17: write the data again with Arrow 1.0 or newer",
+        ));
+    }
+    let missing = |what: &str| Error::bad_data(format!("a message that calls itself {what} holds none"));
+    let header = match message.header_type() {
+        MessageHeader::Schema => {
+            let schema = message.header_as_schema().ok_or_else(|| missing("a schema"))?;
+            Header::Schema(Box::new(schema_read::read(schema)?))
+        }
+        MessageHeader::RecordBatch => {
+            let batch = message.header_as_record_batch().ok_or_else(|| missing("a record batch"))?;
+            Header::Batch(read_batch(batch, version, body_bytes)?)
+        }
+        MessageHeader::DictionaryBatch => {
+            let dictionary =
+                message.header_as_dictionary_batch().ok_or_else(|| missing("a dictionary batch"))?;
+            let data = dictionary.data().ok_or_else(|| missing("a dictionary batch"))?;
+            let batch = read_batch(data, version, body_bytes)?;
+            Header::Dictionary { id: dictionary.id(), is_delta: dictionary.isDelta(), batch }
+        }
+        MessageHeader::Tensor | MessageHeader::SparseTensor => {
+            return Err(Error::unsupported("a message holds a tensor: only tables are read"));
+        }
+        other => {
+            return Err(Error::bad_data(format!(
+                "a message of kind {}, expected a schema, a record batch or a dictionary",
+                other.0
+            )));
+        }
+    };
+    Ok(Message { header, body_bytes, has_metadata: metadata.is_some_and(|m| !m.is_empty()) })
+}
+
+/// Versions 1 to 3 are older than the format's 1.0 promise and laid out otherwise.
+pub fn check_version(version: MetadataVersion) -> Result<()> {
+    match version {
+        MetadataVersion::V4 | MetadataVersion::V5 => Ok(()),
+        other => Err(Error::unsupported(format!(
+            "metadata version V{} is not read: expected V4 or V5",
+            i32::from(other.0) + 1
+        ))),
+    }
+}
+
+fn read_batch(
+    batch: arrow_ipc::RecordBatch<'_>,
+    version: MetadataVersion,
+    body_bytes: u64,
+) -> Result<BatchMeta> {
+    let rows = count(batch.length(), "a record batch", "rows")?;
+    let nodes = batch.nodes().into_iter().flatten().enumerate();
+    let nodes = nodes.map(|(i, node)| read_node(i, node)).collect::<Result<Vec<_>>>()?;
+    let spans = batch.buffers().into_iter().flatten().enumerate();
+    let spans = spans.map(|(i, span)| read_span(i, span, body_bytes)).collect::<Result<Vec<_>>>()?;
+    let variadic = batch.variadicBufferCounts().into_iter().flatten();
+    let variadic =
+        variadic.map(|n| count(n, "a column of views", "data buffers")).collect::<Result<Vec<_>>>()?;
+    let codec = batch.compression().map(|compression| {
+        if compression.method() != arrow_ipc::BodyCompressionMethod::BUFFER {
+            return Err(Error::unsupported(format!(
+                "body compression method {} is unknown: expected 0 (each buffer by itself)",
+                compression.method().0
+            )));
+        }
+        Codec::from_wire(compression.codec())
+    });
+    Ok(BatchMeta {
+        rows,
+        nodes,
+        spans,
+        variadic,
+        codec: codec.transpose()?,
+        unions_have_validity: version == MetadataVersion::V4,
+    })
+}
+
+fn read_node(i: usize, node: &arrow_ipc::FieldNode) -> Result<Node> {
+    let length = count(node.length(), format_args!("array {i}"), "values")?;
+    let nulls = count(node.null_count(), format_args!("array {i}"), "nulls")?;
+    if nulls > length {
+        return Err(Error::bad_data(format!("array {i} claims {nulls} nulls among {length} values")));
+    }
+    Ok(Node { length, nulls })
+}
+
+fn read_span(i: usize, span: &arrow_ipc::Buffer, body_bytes: u64) -> Result<Span> {
+    let (offset, bytes) = (span.offset(), span.length());
+    let fits = |offset: u64, bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= body_bytes);
+    match (u64::try_from(offset), u64::try_from(bytes)) {
+        // Where there is nothing, it does not matter where: some writers leave any offset there.
+        (_, Ok(0)) => Ok(Span { offset: 0, bytes: 0 }),
+        (Ok(offset), Ok(bytes)) if fits(offset, bytes) => Ok(Span { offset, bytes }),
+        _ => Err(Error::bad_data(format!(
+            "buffer {i} lies at {offset}..+{bytes}, outside its message's body of {body_bytes} bytes"
+        ))),
+    }
+}
+
+fn count(n: i64, who: impl std::fmt::Display, what: &str) -> Result<usize> {
+    // Half of the address space is more than any buffer can have; sums of two such counts do not overflow.
+    usize::try_from(n)
+        .ok()
+        .filter(|n| *n <= usize::MAX / 4)
+        .ok_or_else(|| Error::bad_data(format!("{who} claims {n} {what}")))
+}

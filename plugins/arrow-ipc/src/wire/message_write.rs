@@ -1,0 +1,128 @@
+//! Messages' metadata, framed.
+
+use arrow_ipc::{
+    BodyCompressionBuilder, DictionaryBatchBuilder, MessageBuilder, MessageHeader, MetadataVersion,
+    RecordBatchBuilder,
+};
+use crossdock_plugin_api::{Error, Result};
+use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
+
+use super::frame::CONTINUATION;
+use super::message::{Node, Span};
+use super::schema::Schema;
+use super::schema_write;
+use crate::codec::Codec;
+
+/// Bodies, and buffers within them, begin at multiples of this: what Arrow recommends, counted from the beginning of
+/// the file or stream, so that a mapped file's buffers are aligned in memory too.
+pub const ALIGNMENT: u64 = 64;
+
+/// `n` rounded up to [`ALIGNMENT`].
+pub fn aligned(n: u64) -> u64 {
+    n.next_multiple_of(ALIGNMENT)
+}
+
+/// What a record batch's metadata says.
+#[derive(Default)]
+pub struct Batch<'a> {
+    /// Rows.
+    pub rows: usize,
+    /// One for each array, in pre-order.
+    pub nodes: &'a [Node],
+    /// One for each buffer.
+    pub spans: &'a [Span],
+    /// Data buffers of each array of views.
+    pub variadic: &'a [usize],
+    /// How the buffers are compressed.
+    pub codec: Option<Codec>,
+    /// Bytes of body, padding included.
+    pub body_bytes: u64,
+}
+
+/// The framed metadata of a schema message that begins at `position`.
+pub fn schema(schema: &Schema, position: u64) -> Result<Vec<u8>> {
+    let mut builder = FlatBufferBuilder::new();
+    let schema = schema_write::write(&mut builder, schema)?;
+    message(builder, MessageHeader::Schema, schema.as_union_value(), 0, position)
+}
+
+/// The framed metadata of a record batch that begins at `position`.
+pub fn batch(batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
+    let mut builder = FlatBufferBuilder::with_capacity(256 + 16 * batch.nodes.len() + 16 * batch.spans.len());
+    let header = write_batch(&mut builder, batch)?;
+    message(builder, MessageHeader::RecordBatch, header.as_union_value(), batch.body_bytes, position)
+}
+
+/// The framed metadata of a dictionary batch that begins at `position`.
+pub fn dictionary(id: i64, is_delta: bool, batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
+    let mut builder = FlatBufferBuilder::new();
+    let data = write_batch(&mut builder, batch)?;
+    let mut header = DictionaryBatchBuilder::new(&mut builder);
+    header.add_id(id);
+    header.add_data(data);
+    header.add_isDelta(is_delta);
+    let header = header.finish().as_union_value();
+    message(builder, MessageHeader::DictionaryBatch, header, batch.body_bytes, position)
+}
+
+fn write_batch<'a>(
+    b: &mut FlatBufferBuilder<'a>,
+    batch: &Batch<'_>,
+) -> Result<WIPOffset<arrow_ipc::RecordBatch<'a>>> {
+    let nodes = batch.nodes.iter().map(|n| Ok(arrow_ipc::FieldNode::new(int(n.length)?, int(n.nulls)?)));
+    let nodes = nodes.collect::<Result<Vec<_>>>()?;
+    let nodes = b.create_vector(&nodes);
+    let spans = batch.spans.iter().map(|s| Ok(arrow_ipc::Buffer::new(int(s.offset)?, int(s.bytes)?)));
+    let spans = spans.collect::<Result<Vec<_>>>()?;
+    let spans = b.create_vector(&spans);
+    let variadic = batch.variadic.iter().map(|n| int(*n)).collect::<Result<Vec<i64>>>()?;
+    let variadic = (!variadic.is_empty()).then(|| b.create_vector(&variadic));
+    let compression = batch.codec.map(|codec| {
+        let mut compression = BodyCompressionBuilder::new(b);
+        compression.add_codec(codec.to_wire());
+        compression.finish()
+    });
+    let mut header = RecordBatchBuilder::new(b);
+    header.add_length(int(batch.rows)?);
+    header.add_nodes(nodes);
+    header.add_buffers(spans);
+    if let Some(variadic) = variadic {
+        header.add_variadicBufferCounts(variadic);
+    }
+    if let Some(compression) = compression {
+        header.add_compression(compression);
+    }
+    Ok(header.finish())
+}
+
+fn message(
+    mut b: FlatBufferBuilder<'_>,
+    kind: MessageHeader,
+    header: WIPOffset<UnionWIPOffset>,
+    body_bytes: u64,
+    position: u64,
+) -> Result<Vec<u8>> {
+    let mut message = MessageBuilder::new(&mut b);
+    message.add_version(MetadataVersion::V5);
+    message.add_header_type(kind);
+    message.add_header(header);
+    message.add_bodyLength(int(body_bytes)?);
+    let message = message.finish();
+    b.finish(message, None);
+    let metadata = b.finished_data();
+    let end = position + 8 + metadata.len() as u64;
+    let padding = if body_bytes > 0 { aligned(end) - end } else { end.next_multiple_of(8) - end } as usize;
+    let length = i32::try_from(metadata.len() + padding).map_err(|_| {
+        Error::unsupported(format!("a message with {} bytes of metadata is too large", metadata.len()))
+    })?;
+    let mut framed = Vec::with_capacity(8 + metadata.len() + padding);
+    framed.extend_from_slice(&CONTINUATION);
+    framed.extend_from_slice(&length.to_le_bytes());
+    framed.extend_from_slice(metadata);
+    framed.resize(framed.len() + padding, 0);
+    Ok(framed)
+}
+
+fn int<T: TryInto<i64> + Copy + std::fmt::Display>(n: T) -> Result<i64> {
+    n.try_into().map_err(|_| Error::unsupported(format!("{n} is more than a message can state")))
+}

@@ -1,0 +1,122 @@
+//! A message under way to the sink.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_memory::{Result, Stream};
+use crossdock_plugin_api::Error;
+
+use super::chunk::Chunk;
+use super::output::Output;
+use crate::codec::Codec;
+use crate::pool::{Group, Pool};
+use crate::wire::Block;
+use crate::wire::message::{Node, Span};
+use crate::wire::message_write::{self, aligned};
+
+/// A batch as nodes and buffers.
+#[derive(Debug, Default)]
+pub struct Flat {
+    /// Rows.
+    pub rows: usize,
+    /// One for each array, in pre-order.
+    pub nodes: Vec<Node>,
+    /// One for each buffer.
+    pub chunks: Vec<Chunk>,
+    /// Data buffers of each array of views.
+    pub variadic: Vec<usize>,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Batch,
+    Dictionary { id: i64, is_delta: bool },
+}
+
+/// The compressed buffers, each put down by the thread that made it.
+type Compressed = Arc<Vec<Mutex<Vec<u8>>>>;
+
+/// A message whose buffers are being compressed, or need not be.
+pub struct Outgoing {
+    /// What it is.
+    pub kind: Kind,
+    flat: Flat,
+    codec: Option<Codec>,
+    compressing: Option<(Group, Compressed)>,
+}
+
+impl Outgoing {
+    /// Begins to compress the buffers of `flat`.
+    pub fn start(kind: Kind, flat: Flat, codec: Option<Codec>, pool: &Pool, stream: &Stream) -> Self {
+        let compressing = codec.map(|codec| {
+            let results: Compressed = Arc::new(flat.chunks.iter().map(|_| Mutex::default()).collect());
+            let mut jobs: Vec<_> =
+                flat.chunks.iter().cloned().enumerate().filter(|(_, c)| c.len() > 0).collect();
+            jobs.sort_by_key(|(_, chunk)| std::cmp::Reverse(chunk.len()));
+            let jobs = jobs.into_iter().map(|(i, chunk)| {
+                let (results, stream) = (results.clone(), stream.clone());
+                move || {
+                    let compressed = chunk.with(&stream, |bytes| codec.compress(bytes))?;
+                    if let Some(result) = results.get(i) {
+                        *result.lock().unwrap_or_else(PoisonError::into_inner) = compressed;
+                    }
+                    Ok(())
+                }
+            });
+            (pool.start(jobs.collect()), results)
+        });
+        Self { kind, flat, codec, compressing }
+    }
+
+    /// Bytes of its buffers.
+    pub fn bytes(&self) -> u64 {
+        self.flat.chunks.iter().map(|chunk| chunk.len() as u64).sum()
+    }
+
+    /// Writes it, when it is ready. `check` may end the waiting.
+    pub fn write(
+        mut self,
+        out: &mut Output,
+        stream: &Stream,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<Block> {
+        if let Some((group, results)) = self.compressing.take() {
+            group.wait(&check)?;
+            for (chunk, result) in self.flat.chunks.iter_mut().zip(results.iter()) {
+                *chunk =
+                    Chunk::Made(std::mem::take(&mut *result.lock().unwrap_or_else(PoisonError::into_inner)));
+            }
+        }
+        let mut spans = Vec::with_capacity(self.flat.chunks.len());
+        let mut end = 0u64;
+        for chunk in &self.flat.chunks {
+            let bytes = chunk.len() as u64;
+            spans.push(Span { offset: end, bytes });
+            end = end
+                .checked_add(bytes)
+                .map(aligned)
+                .ok_or_else(|| Error::unsupported("a batch of too many bytes"))?;
+        }
+        let batch = message_write::Batch {
+            rows: self.flat.rows,
+            nodes: &self.flat.nodes,
+            spans: &spans,
+            variadic: &self.flat.variadic,
+            codec: self.codec,
+            body_bytes: end,
+        };
+        let offset = out.position();
+        let head = match self.kind {
+            Kind::Batch => message_write::batch(&batch, offset),
+            Kind::Dictionary { id, is_delta } => message_write::dictionary(id, is_delta, &batch, offset),
+        }?;
+        out.write(&head)?;
+        for (chunk, span) in self.flat.chunks.iter().zip(&spans) {
+            check()?;
+            chunk.with(stream, |bytes| out.write(bytes))?;
+            out.pad(aligned(span.bytes) - span.bytes)?;
+        }
+        Ok(Block { offset, metadata_bytes: head.len(), body_bytes: end })
+    }
+}
