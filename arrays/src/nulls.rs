@@ -1,7 +1,7 @@
 //! Null counts that nobody told.
 
 use crossdock_kernels::{Cells, null_count};
-use crossdock_memory::{Result, Stream};
+use crossdock_memory::{Device, Result, Stream};
 
 use crate::DeviceArray;
 
@@ -17,6 +17,9 @@ impl DeviceArray {
 
 /// The null counts of several arrays on the stream's device, read back in one copy.
 pub(crate) fn count(arrays: &[&DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
+    let device =
+        arrays.iter().find_map(|array| array.validity()).map_or(stream.device(), |bits| bits.device());
+    let stream = &stream_on(device, stream)?;
     let mut cells = Cells::new(stream, arrays.len())?;
     for (i, array) in arrays.iter().enumerate() {
         if let Some(bits) = array.validity() {
@@ -24,4 +27,9 @@ pub(crate) fn count(arrays: &[&DeviceArray], stream: &Stream) -> Result<Vec<usiz
         }
     }
     Ok(cells.read(stream)?.counts().map(|n| n as usize).collect())
+}
+
+/// The caller's stream if it works on `device`, else that device's default one.
+pub(crate) fn stream_on(device: Device, stream: &Stream) -> Result<Stream> {
+    if stream.device() == device { Ok(stream.clone()) } else { stream.memory().default_stream(device) }
 }

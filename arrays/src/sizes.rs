@@ -10,15 +10,19 @@ impl DeviceBatch {
     /// Makes every buffer's length known. Where some are not, reads what tells them in one copy to the host, and waits
     /// for it; where all are, does nothing.
     pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
+        let schema = self.schema().clone();
         let mut arrays: Vec<&mut DeviceArray> = self.columns_mut().iter_mut().collect();
-        resolve(&mut arrays, stream)
+        resolve(&mut arrays, stream).map_err(|(i, e)| match schema.fields().get(i) {
+            Some(field) => e.context(format!("'{}'", crate::layout::shown(field.name()))),
+            None => e,
+        })
     }
 }
 
 impl DeviceArray {
     /// [`DeviceBatch::resolve_sizes`] for one array.
     pub fn resolve_sizes(&mut self, stream: &Stream) -> Result<()> {
-        resolve(&mut [self], stream)
+        resolve(&mut [self], stream).map_err(|(_, e)| e)
     }
 }
 
@@ -29,35 +33,41 @@ struct Question {
     bytes: usize,
 }
 
-pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<()> {
+/// An error comes with the place of its array.
+pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Result<(), (usize, Error)> {
     let mut questions = Vec::new();
-    for array in arrays.iter() {
-        array.walk(&mut |node| {
+    for (i, array) in arrays.iter().enumerate() {
+        let asked = array.walk(&mut |node| {
             questions.extend(question(node, stream)?);
             Ok(())
-        })?;
+        });
+        asked.map_err(|e| (i, e))?;
     }
     if questions.is_empty() {
         return Ok(());
     }
-    let total = questions.iter().map(|q| q.bytes).sum();
-    let mut pinned = stream.memory().alloc_pinned(total)?;
-    let mut rest = pinned
-        .host_slice_mut()
-        .ok_or_else(|| Error::internal("the host cannot reach the pinned memory that it allocated"))?;
+    let (bytes, parts) = read(&questions, stream).map_err(|e| (usize::MAX, e))?;
+    let mut answers = Answers { bytes: &bytes, parts: parts.into_iter() };
+    for (i, array) in arrays.iter_mut().enumerate() {
+        array.answer(&mut answers).map_err(|e| (i, e))?;
+    }
+    Ok(())
+}
+
+/// What the questions ask for, one after the other, and how long each part is.
+fn read(questions: &[Question], stream: &Stream) -> Result<(Vec<u8>, Vec<usize>)> {
+    let mut read = vec![0; questions.iter().map(|question| question.bytes).sum()];
+    let mut rest = read.as_mut_slice();
     let mut copies = Copies::new();
     let mut parts = Vec::with_capacity(questions.len());
-    for question in &questions {
+    for question in questions {
         let (to, left) = rest.split_at_mut(question.bytes);
         rest = left;
         parts.push(question.bytes);
         copies.push_to_host(to, &question.source, question.at)?;
     }
     copies.submit(stream)?;
-    let pinned = pinned.freeze_now();
-    let answers = pinned.host_view(stream)?;
-    let mut answers = Answers { bytes: &answers, parts: parts.into_iter() };
-    arrays.iter_mut().try_for_each(|array| array.answer(&mut answers))
+    Ok((read, parts))
 }
 
 /// What has to be read to know the sizes of this array's own buffers.

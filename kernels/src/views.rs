@@ -20,7 +20,7 @@ pub fn check_views(
     first: usize,
     len: usize,
     validity: Option<(&Buffer, usize)>,
-    data: &[&Buffer],
+    data: &[Option<&Buffer>],
     utf8: bool,
     cells: &mut Cells,
     at: usize,
@@ -33,7 +33,11 @@ pub fn check_views(
         Arg::Value(utf8.into()),
         cells.arg(at)?,
     ];
-    args.extend(data.iter().map(|buffer| Arg::Read { buffer, offset: 0, bytes: buffer.len().unwrap_or(0) }));
+    // A buffer that is missing keeps its place, with no bytes.
+    args.extend(data.iter().map(|slot| {
+        let buffer = slot.unwrap_or(views);
+        Arg::Read { buffer, offset: 0, bytes: slot.and_then(Buffer::len).unwrap_or(0) }
+    }));
     // SAFETY: views, validity, its first bit, whether text, cell, data buffers: as `check` reads them.
     unsafe { stream.launch(&CHECK_VIEWS, grid(len), &mut args) }
 }

@@ -117,7 +117,7 @@ fn scalar(format: &str, prefix: &str, argument: Option<&str>) -> Result<Option<D
 
 /// At most the beginning, and only what prints.
 pub(crate) fn shown(text: &str) -> String {
-    text.chars().take(60).flat_map(char::escape_default).collect()
+    text.chars().take(120).flat_map(char::escape_default).collect()
 }
 
 fn only(format: &str, children: Vec<FieldRef>) -> Result<FieldRef> {

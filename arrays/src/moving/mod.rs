@@ -6,6 +6,7 @@ mod plan;
 
 use crossdock_memory::{Device, Result, Stream};
 
+use crate::nulls::stream_on;
 use crate::{DeviceArray, DeviceBatch};
 use plan::Plan;
 
@@ -40,9 +41,9 @@ fn relocate(
     stream: &Stream,
 ) -> Result<Vec<DeviceArray>> {
     let mut arrays = arrays.to_vec();
-    crate::sizes::resolve(&mut arrays.iter_mut().collect::<Vec<_>>(), stream)?;
+    crate::sizes::resolve(&mut arrays.iter_mut().collect::<Vec<_>>(), stream).map_err(|(_, e)| e)?;
     // Copies run on the caller's stream if it belongs to either end, else on the target's own.
-    let target = if stream.device() == to { stream.clone() } else { stream.memory().default_stream(to)? };
+    let target = stream_on(to, stream)?;
     let copier = if stream.device() == from { stream.clone() } else { target.clone() };
     let plan = Plan::new(&arrays, align_bits, &copier)?;
     build::build(plan, &target, &copier)

@@ -1,0 +1,153 @@
+//! What there is to check, and the launch of each check.
+
+use crossdock_kernels::{self as kernels, Cells, IntType, Offsets};
+use crossdock_memory::{Buffer, Result, Stream};
+
+use crate::layout::{BufferKind, ChildRule, Children};
+use crate::{DeviceArray, DeviceBatch};
+
+/// One thing to check about one array.
+pub(super) struct Check<'a> {
+    /// `flights.dest`.
+    pub path: String,
+    pub array: &'a DeviceArray,
+    pub rule: Rule<'a>,
+}
+
+/// The rules that contents must keep.
+pub(super) enum Rule<'a> {
+    /// The bitmap has so many zeros.
+    NullCount { validity: &'a Buffer, claimed: usize },
+    /// Offsets rise, up to `limit`.
+    Offsets { offsets: &'a Buffer, width: usize, limit: u64 },
+    /// Text is UTF-8.
+    Utf8 { offsets: &'a Buffer, width: usize, data: &'a Buffer },
+    /// Keys are below `limit`.
+    Keys { keys: &'a Buffer, key_type: IntType, limit: u64 },
+    /// Views lie in their data.
+    Views { views: &'a Buffer, data: Vec<Option<&'a Buffer>>, utf8: bool },
+    /// Type ids are known, and dense offsets within their child.
+    Union { ids: &'a Buffer, offsets: Option<&'a Buffer>, children: Vec<(i8, usize)> },
+    /// Run ends rise and reach `covered`. The array is that of the run ends.
+    RunEnds { ends: &'a Buffer, width: usize, covered: u64 },
+    /// Offset and size lie in the child.
+    ListViews { offsets: &'a Buffer, sizes: &'a Buffer, width: usize, limit: u64 },
+}
+
+impl<'a> Check<'a> {
+    /// For all arrays of a batch whose sizes are known, a parent's before its children's.
+    pub(super) fn all(batch: &'a DeviceBatch) -> Vec<Self> {
+        let mut checks = Vec::new();
+        for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+            collect(field.name(), column, &mut checks);
+        }
+        checks
+    }
+
+    /// Puts the kernel for this check to work.
+    pub(super) fn launch(&self, stream: &Stream, cells: &mut Cells, at: usize) -> Result<()> {
+        let (array, first, len) = (self.array, self.array.offset(), self.array.len());
+        let validity = array.validity().map(|bits| (bits, first));
+        let entries = |buffer, width_bytes| Offsets { buffer, width_bytes, first, len };
+        match &self.rule {
+            Rule::NullCount { validity, .. } => kernels::null_count(stream, validity, first, len, cells, at),
+            Rule::Offsets { offsets, width, limit } => {
+                kernels::check_offsets(stream, entries(*offsets, *width), *limit, cells, at)
+            }
+            Rule::Utf8 { offsets, width, data } => {
+                kernels::check_utf8(stream, entries(*offsets, *width), data, validity, cells, at)
+            }
+            Rule::Keys { keys, key_type, limit } => {
+                kernels::check_indices(stream, keys, *key_type, first, len, validity, *limit, cells, at)
+            }
+            Rule::Views { views, data, utf8 } => {
+                kernels::check_views(stream, views, first, len, validity, data, *utf8, cells, at)
+            }
+            Rule::Union { ids, offsets, children } => {
+                kernels::check_union(stream, ids, *offsets, first, len, children, cells, at)
+            }
+            Rule::RunEnds { ends, width, covered } => {
+                kernels::check_run_ends(stream, ends, *width, first, len, *covered, cells, at)
+            }
+            Rule::ListViews { offsets, sizes, width, limit } => {
+                kernels::check_list_views(stream, offsets, sizes, *width, first, len, *limit, cells, at)
+            }
+        }
+    }
+}
+
+fn collect<'a>(path: &str, array: &'a DeviceArray, checks: &mut Vec<Check<'a>>) {
+    let mut add = |array, rule| checks.push(Check { path: path.to_string(), array, rule });
+    if !array.is_empty() {
+        own_rules(array, &mut |rule| add(array, rule));
+        if array.layout().child_rule == ChildRule::Runs
+            && let Some(ends) = array.children().first()
+            && let (Some(Some(buffer)), Some(width)) =
+                (ends.buffers().get(1), ends.layout().kind(1).and_then(BufferKind::width))
+        {
+            add(ends, Rule::RunEnds { ends: buffer, width, covered: (array.offset() + array.len()) as u64 });
+        }
+    }
+    for (field, child) in array.layout().children.iter().zip(array.children()) {
+        collect(&format!("{path}.{}", field.name()), child, checks);
+    }
+    if let Some(dictionary) = array.dictionary() {
+        collect(&format!("{path}.dictionary"), dictionary, checks);
+    }
+}
+
+/// The rules that an array's own buffers must keep, by what the layout table says of them.
+fn own_rules<'a>(array: &'a DeviceArray, add: &mut impl FnMut(Rule<'a>)) {
+    let layout = array.layout();
+    let buffer =
+        |i: usize| array.buffers().get(i + usize::from(layout.has_validity)).and_then(Option::as_ref);
+    if layout.has_validity
+        && let (Some(Some(validity)), Some(claimed)) = (array.buffers().first(), array.null_count())
+    {
+        add(Rule::NullCount { validity, claimed });
+    }
+    let child_len = array.children().first().map_or(0, DeviceArray::len) as u64;
+    match (layout.buffers(), buffer(0)) {
+        ([BufferKind::Fixed { bytes }], Some(keys)) => {
+            if let (Some(dictionary), Some((key_type, _))) = (array.dictionary(), layout.dictionary) {
+                let key_type = IntType { width_bytes: *bytes, signed: key_type.is_signed_integer() };
+                add(Rule::Keys { keys, key_type, limit: dictionary.len() as u64 });
+            }
+        }
+        ([BufferKind::Offsets { width }, BufferKind::Data], Some(offsets)) => {
+            let data = buffer(1);
+            let limit = data.and_then(Buffer::len).unwrap_or(0) as u64;
+            add(Rule::Offsets { offsets, width: *width, limit });
+            if let (true, Some(data)) = (layout.utf8, data) {
+                add(Rule::Utf8 { offsets, width: *width, data });
+            }
+        }
+        ([BufferKind::Offsets { width }], Some(offsets)) => {
+            add(Rule::Offsets { offsets, width: *width, limit: child_len });
+        }
+        ([BufferKind::ViewOffsets { width }, _], Some(offsets)) => {
+            if let Some(sizes) = buffer(1) {
+                add(Rule::ListViews { offsets, sizes, width: *width, limit: child_len });
+            }
+        }
+        ([BufferKind::Views], Some(views)) => {
+            add(Rule::Views { views, data: variadic(array), utf8: layout.utf8 })
+        }
+        ([BufferKind::TypeIds, ..], Some(ids)) => {
+            let Children::Union(fields) = layout.children else { return };
+            let lens = array.children().iter().map(DeviceArray::len);
+            add(Rule::Union {
+                ids,
+                offsets: buffer(1),
+                children: fields.iter().map(|(id, _)| id).zip(lens).collect(),
+            });
+        }
+        _ => {}
+    }
+}
+
+/// The data buffers of views, each in its place.
+fn variadic(array: &DeviceArray) -> Vec<Option<&Buffer>> {
+    let data = array.buffers().get(array.layout().n_buffers()..).unwrap_or(&[]);
+    data.iter().map(Option::as_ref).collect()
+}

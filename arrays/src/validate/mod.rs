@@ -1,0 +1,45 @@
+//! Whether an array's contents keep Arrow's rules.
+
+mod collect;
+mod explain;
+
+use crossdock_kernels::Cells;
+use crossdock_memory::{Result, Stream};
+
+use crate::DeviceBatch;
+use collect::Check;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// What the host can see: counts, lengths, missing buffers, devices.
+    Layout,
+    /// That and the contents, by kernels on the device.
+    Full,
+}
+
+/// Checks a batch. The error names the column, down to the child, and the value: `flights.dest[3]`, counted in that
+/// array.
+///
+/// [`Level::Layout`] finds nothing new: no batch exists that was not checked so when it was made. [`Level::Full`] looks
+/// at null counts, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
+/// dictionary keys, type ids, dense offsets and run ends. All kernels run before one copy brings back what they found;
+/// sizes that are unknown are resolved first.
+pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()> {
+    if level == Level::Layout {
+        return Ok(());
+    }
+    let stream = crate::nulls::stream_on(batch.device(), stream)?;
+    let mut batch = batch.clone();
+    batch.resolve_sizes(&stream)?;
+    let checks = Check::all(&batch);
+    if checks.is_empty() {
+        return Ok(());
+    }
+    let mut cells = Cells::new(&stream, checks.len())?;
+    for (i, check) in checks.iter().enumerate() {
+        check.launch(&stream, &mut cells, i)?;
+    }
+    let found = cells.read(&stream)?;
+    checks.iter().enumerate().try_for_each(|(i, check)| check.verdict(&found, i, &stream))
+}
