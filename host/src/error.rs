@@ -15,6 +15,9 @@ pub enum Error {
     /// The caller asked for something that makes no sense: an unknown name, contradicting settings.
     #[error("{0}")]
     Usage(String),
+    /// No plugin recognises the input.
+    #[error("{0}")]
+    Unrecognised(String),
     /// A plugin was not loaded.
     #[error("{0}")]
     Refused(Arc<Refused>),

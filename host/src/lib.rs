@@ -16,6 +16,8 @@ pub mod source;
 mod table;
 mod writer;
 
+pub use crossdock_memory_backend as memory;
+pub use crossdock_plugin_api as api;
 pub use error::{Error, Result};
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;

@@ -82,7 +82,7 @@ impl<'a> Registry<'a> {
     }
 
     /// Those that `name` means: a format's name, or all of a plugin's.
-    fn named(&self, name: &str, way: Way) -> Result<Vec<Choice>> {
+    fn named(&self, name: &str, way: Way, option: &str) -> Result<Vec<Choice>> {
         let by_format: Vec<_> = self.formats(way).filter(|c| c.format.name == name).collect();
         if !by_format.is_empty() {
             return Ok(by_format);
@@ -92,17 +92,12 @@ impl<'a> Registry<'a> {
             return Ok(of_plugin);
         }
         if self.plugins.iter().any(|plugin| plugin.name() == name) {
-            return Err(Error::usage(format!(
-                "{} {name}: this plugin {} no format",
-                way.option(),
-                way.verb()
-            )));
+            return Err(Error::usage(format!("{option} {name}: this plugin {} no format", way.verb())));
         }
         let known = self.formats(way).map(|c| c.format.name).collect::<Vec<_>>().join(", ");
         let known = if known.is_empty() { "none".into() } else { known };
         Err(Error::usage(format!(
-            "{} {name}: no plugin or format has this name; formats that a plugin {}: {known}",
-            way.option(),
+            "{option} {name}: no plugin or format has this name; formats that a plugin {}: {known}",
             way.verb()
         )))
     }
@@ -127,8 +122,9 @@ impl<'a> Registry<'a> {
         }
         self.by_ending(&all, wanted, name, Way::In)?.ok_or_else(|| {
             let known = texts(&all, |c| c.format.name.clone());
-            Error::usage(format!(
-                "'{name}' is of no format that a plugin recognises; name one with --from: {known}"
+            Error::Unrecognised(format!(
+                "no plugin recognises '{name}': expected the first bytes or the ending of one of its formats ({known}), or \
+                 --from"
             ))
         })
     }
@@ -149,7 +145,7 @@ impl<'a> Registry<'a> {
         let read_back = |c: &Choice| {
             c.plugin.importer_formats().iter().any(|f| f.name == c.format.name && !f.capsules.is_empty())
         };
-        let named = self.named(wanted, Way::Out)?;
+        let named = self.named(wanted, Way::Out, "--via")?;
         named.into_iter().find(|c| takes(c) && read_back(c)).ok_or_else(|| {
             Error::usage(format!(
                 "--via {wanted}: it has no format of capsules that it both writes and reads for this device"
@@ -160,7 +156,7 @@ impl<'a> Registry<'a> {
     /// The format of any kind that `wanted` means for export: the format of that name, or the plugin's first one that
     /// takes the device.
     pub fn choose_export(&self, wanted: &str, device_type: i32) -> Result<Choice> {
-        let named = self.named(wanted, Way::Out)?;
+        let named = self.named(wanted, Way::Out, "--to")?;
         let first = named.first().cloned();
         let takes = named.into_iter().find(|c| c.format.takes(device_type));
         takes.or(first).ok_or_else(|| Error::usage(format!("--to {wanted}: it writes no format")))
@@ -168,7 +164,7 @@ impl<'a> Registry<'a> {
 
     fn candidates(&self, wanted: Option<&str>, way: Way) -> Result<Vec<Choice>> {
         let all: Vec<_> = match wanted {
-            Some(name) => self.named(name, way)?,
+            Some(name) => self.named(name, way, way.option())?,
             None => self.formats(way).collect(),
         };
         let bytes: Vec<_> = all.iter().filter(|c| c.format.bytes).cloned().collect();
@@ -216,7 +212,7 @@ fn one(mut hits: Vec<Choice>, why: &str, way: Way) -> Result<Choice> {
 
 fn texts(choices: &[Choice], text: impl Fn(&Choice) -> String) -> String {
     if choices.is_empty() {
-        return "there is none".into();
+        return "no plugin was found: see crossdock plugins --explain".into();
     }
     choices.iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -160,12 +160,20 @@ impl Session {
         }
         let mut all = Vec::new();
         for metadata in self.0.host.plugins() {
-            match self.fresh(&metadata.name, &metadata.name) {
+            match self.plugin(&metadata.name) {
                 Ok(plugin) => all.push(plugin),
                 Err(error) => tracing::warn!("{}", error.one_line()),
             }
         }
         plugins.insert(all.into()).clone()
+    }
+
+    /// An instance of the plugin of this name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there is none, [`Error::Refused`] where it fails a check or to make an instance.
+    pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
+        self.fresh(name, name)
     }
 
     /// A new instance of a plugin, whose memory is counted as `account`.
@@ -184,12 +192,10 @@ impl Session {
     ) -> Result<T> {
         let plugins = self.plugins();
         choose(&Registry::new(&plugins)).map_err(|error| match wanted {
-            Some(name) if !plugins.iter().any(|plugin| plugin.name() == name) => {
-                match self.0.host.load(name).and_then(|_| self.fresh(name, name)) {
-                    Err(refused @ Error::Refused(_)) => refused,
-                    _ => error,
-                }
-            }
+            Some(name) if !plugins.iter().any(|plugin| plugin.name() == name) => match self.plugin(name) {
+                Err(refused @ Error::Refused(_)) => refused,
+                _ => error,
+            },
             _ => error,
         })
     }

@@ -75,10 +75,8 @@ fn read_back(
     let reader =
         Reader::open(session, plugin.clone(), call, format, input, Some(schema), &Options::new(), what)?;
     if let Some(difference) = schema_difference(schema, reader.schema()) {
-        return Err(Error::usage(format!(
-            "--via {}: the schema came back changed: {difference}",
-            plugin.name()
-        )));
+        let error = crossdock_plugin_api::Error::bad_data(difference);
+        return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));
     }
     // Under the schema that everybody holds already, so that nobody compares it again.
     let same = |batch: DeviceBatch| {

@@ -10,6 +10,11 @@ pub fn host_abi() -> semver::Version {
     semver::Version::new(abi::ABI_MAJOR.into(), abi::ABI_MINOR.into(), 0)
 }
 
+/// The names of the ABI structs whose sizes metadata lists, in that order.
+pub fn struct_names() -> impl Iterator<Item = &'static str> {
+    abi::BUILT_SIZES.iter().map(|(name, _)| *name)
+}
+
 /// Versions and struct sizes, as the metadata states them.
 pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if metadata.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {

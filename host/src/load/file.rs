@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crossdock_plugin_api::abi;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::{Load, Loaded, Refusal, Refused, checks};
+use super::{Inspection, Load, Loaded, Refusal, Refused, checks};
 use crate::metadata::Metadata;
 
 /// A file that may be a plugin.
@@ -40,16 +40,32 @@ impl PluginFile {
         })?;
         let stat = file.metadata().map_err(Refusal::Unreadable)?;
         check_type(&stat.file_type())?;
-        // SAFETY: geteuid has no conditions and cannot fail.
-        check_trust(stat.uid(), unsafe { libc::geteuid() }, stat.mode())?;
         let state = State { bytes: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) };
-        Ok(Opened { file, inode: (stat.dev(), stat.ino()), state })
+        Ok(Opened { file, inode: (stat.dev(), stat.ino()), owner: stat.uid(), mode: stat.mode(), state })
+    }
+
+    /// See [`super::inspect`].
+    pub fn inspect(&self) -> Result<Inspection, Refused> {
+        let look = || {
+            let opened = self.open()?;
+            let metadata = Metadata::from_file(&opened.file)?;
+            let refusal = opened.check_trust().and_then(|()| checks::check_metadata(&metadata)).err();
+            Ok(Inspection { metadata, refusal })
+        };
+        look().map_err(|reason: Refusal| reason.of(self.who()))
+    }
+
+    /// Everything that can be checked without the file's code.
+    fn judge(&self) -> Result<(Opened, Metadata), Refusal> {
+        let opened = self.open()?;
+        opened.check_trust()?;
+        let metadata = Metadata::from_file(&opened.file)?;
+        checks::check_metadata(&metadata)?;
+        Ok((opened, metadata))
     }
 
     fn try_load(&self) -> Result<(Metadata, &'static abi::PluginEntry), Refusal> {
-        let opened = self.open()?;
-        let metadata = Metadata::from_file(&opened.file)?;
-        checks::check_metadata(&metadata)?;
+        let (opened, metadata) = self.judge()?;
         if crate::metadata::entry_bytes(&opened.file)?
             .is_none_or(|n| n < size_of::<abi::PluginEntry>() as u64)
         {
@@ -67,13 +83,7 @@ impl Load for PluginFile {
     }
 
     fn metadata(&self) -> Result<Metadata, Refused> {
-        let read = || {
-            let opened = self.open()?;
-            let metadata = Metadata::from_file(&opened.file)?;
-            checks::check_metadata(&metadata)?;
-            Ok(metadata)
-        };
-        read().map_err(|reason: Refusal| reason.of(self.who()))
+        self.judge().map(|(_, metadata)| metadata).map_err(|reason| reason.of(self.who()))
     }
 
     fn load(&self) -> Result<Loaded, Refused> {
@@ -93,17 +103,6 @@ fn check_type(kind: &std::fs::FileType) -> Result<(), Refusal> {
     Err(Refusal::NotAFile { got })
 }
 
-/// Whoever may write the file decides what runs in this process: that may be root and ourselves only.
-fn check_trust(owner: u32, user: u32, mode: u32) -> Result<(), Refusal> {
-    if owner != 0 && owner != user {
-        return Err(Refusal::Owner { user, owner });
-    }
-    if mode & 0o022 != 0 {
-        return Err(Refusal::Writable { mode: mode & 0o777 });
-    }
-    Ok(())
-}
-
 /// By which a change of the file since it was loaded shows.
 #[derive(PartialEq, Eq)]
 struct State {
@@ -114,6 +113,8 @@ struct State {
 struct Opened {
     file: File,
     inode: (u64, u64),
+    owner: u32,
+    mode: u32,
     state: State,
 }
 
@@ -131,6 +132,19 @@ fn images() -> &'static Mutex<HashMap<(u64, u64), Image>> {
 }
 
 impl Opened {
+    /// Whoever may write the file decides what runs in this process: that may be root and ourselves only.
+    fn check_trust(&self) -> Result<(), Refusal> {
+        // SAFETY: geteuid has no conditions and cannot fail.
+        let user = unsafe { libc::geteuid() };
+        if self.owner != 0 && self.owner != user {
+            return Err(Refusal::Owner { user, owner: self.owner });
+        }
+        if self.mode & 0o022 != 0 {
+            return Err(Refusal::Writable { mode: self.mode & 0o777 });
+        }
+        Ok(())
+    }
+
     /// The entry of the mapped file, which is mapped now if it was not before. One inode is one image, with one set of
     /// statics, whoever loads it.
     fn image(self) -> Result<&'static abi::PluginEntry, Refusal> {

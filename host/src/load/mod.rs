@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::abi;
 
-pub use checks::host_abi;
+pub use checks::{host_abi, struct_names};
 pub use file::PluginFile;
 pub use linked::LinkedPlugin;
 pub use refusal::{Refusal, Refused};
@@ -46,10 +46,19 @@ impl std::fmt::Debug for Loaded {
     }
 }
 
-/// Reads the metadata of a plugin file and applies every check that needs none of its code.
+/// What a plugin file says of itself, and whether it would be loaded, without running any of its code.
+#[derive(Debug)]
+pub struct Inspection {
+    /// What it says.
+    pub metadata: Metadata,
+    /// The first reason not to load it, of those that show without running it.
+    pub refusal: Option<Refusal>,
+}
+
+/// Looks at a plugin file.
 ///
 /// # Errors
-/// The first reason to refuse it; see [`Refusal`].
-pub fn inspect(path: impl Into<std::path::PathBuf>) -> Result<Metadata, Refused> {
-    PluginFile::new(path).metadata()
+/// The file has no metadata to show.
+pub fn inspect(path: impl Into<std::path::PathBuf>) -> Result<Inspection, Refused> {
+    PluginFile::new(path).inspect()
 }

@@ -76,6 +76,7 @@ impl Input {
     }
 
     /// The source itself, to be read by several.
+    /// The source itself, to hand to an importer.
     pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {
             Self::File(file) => file.clone(),

@@ -68,8 +68,11 @@ impl PipeSource {
                 return Err(Error::cancelled("cancelled"));
             }
             let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd, ours, for an open descriptor. Errors other than a timeout show in the read that follows.
-            if unsafe { libc::poll(&mut poll, 1, PATIENCE_MS) } != 0 {
+            // SAFETY: one pollfd, ours, for an open descriptor.
+            let ready = unsafe { libc::poll(&mut poll, 1, PATIENCE_MS) };
+            let interrupted = std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
+            // Other errors show in the read that follows.
+            if ready > 0 || (ready < 0 && !interrupted) {
                 return Ok(());
             }
         }

@@ -1,0 +1,204 @@
+//! `crossdock convert`.
+
+use std::io::IsTerminal;
+use std::sync::Arc;
+
+use clap::Args;
+use crossdock::api::Options;
+use crossdock::convert::{Report, Stage};
+use crossdock::memory::Leak;
+use crossdock::sink::Output;
+use crossdock::source::Input;
+use crossdock::{Host, Session};
+use serde_json::json;
+
+use super::options::Work;
+use super::{Failure, answer, complain, text};
+
+#[derive(Args)]
+#[command(after_help = "\
+IN is recognised by its first bytes, then by its ending; OUT by its ending; --from and --to say otherwise. '-' is standard
+input or output. OUT appears whole or not at all.
+
+Examples:
+  crossdock convert a.arrow b.arrows
+  crossdock convert --via arrow-c-device a.arrow b.arrow   out through that plugin and back in
+  crossdock convert --columns name,price --json a.arrow b.arrow
+  crossdock convert --to arrow-ipc-stream a.arrow - | consumer")]
+pub struct Convert {
+    /// What to read; '-' for standard input
+    #[arg(value_name = "IN")]
+    input: String,
+    /// What to write; '-' for standard output
+    #[arg(value_name = "OUT")]
+    output: String,
+    /// The plugin or format to read with
+    #[arg(long, value_name = "PLUGIN")]
+    from: Option<String>,
+    /// The plugin or format to write with
+    #[arg(long, value_name = "PLUGIN")]
+    to: Option<String>,
+    /// Sends every batch out through this plugin or format and back in. May be given several times
+    #[arg(long, value_name = "PLUGIN")]
+    via: Vec<String>,
+    /// Only these columns, in this order
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
+    /// What to do with nulls where the target has none
+    #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
+    nulls: Option<String>,
+    /// How to compress buffers, where the target can
+    #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
+    compression: Option<String>,
+    #[command(flatten)]
+    work: Work,
+    /// Prints the report as JSON
+    #[arg(long)]
+    json: bool,
+    /// Prints no progress and no table
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl Convert {
+    pub fn run(self) -> Result<(), Failure> {
+        let (host, session) = self.work.session()?;
+        let to_stdout = self.output == "-";
+        let (json, quiet) = (self.json, self.quiet);
+        let result = self.convert(&session);
+        drop(session);
+        let leaks = host.settle();
+        for leak in &leaks {
+            complain("warning", &format!("not given back: {leak}"));
+        }
+        let report = result?;
+        let text = match () {
+            () if json => json_report(&report, &leaks, &host).to_string(),
+            () if quiet => return Ok(()),
+            () => table(&report),
+        };
+        if to_stdout {
+            eprint_lines(&text);
+            return Ok(());
+        }
+        answer(&text)
+    }
+
+    fn convert(self, session: &Session) -> Result<Report, Failure> {
+        let cancel = session.cancel_flag().clone();
+        let input = match self.input.as_str() {
+            "-" => Input::stdin(&cancel)?,
+            path => Input::open(path, &cancel)?,
+        };
+        let output = match self.output.as_str() {
+            "-" => Output::stdout(&cancel)?,
+            path => Output::create(path, &cancel)?,
+        };
+        let mut options = Options::new();
+        for (key, value) in [("nulls", &self.nulls), ("compression", &self.compression)] {
+            if let Some(value) = value {
+                options = options.with(key, value);
+            }
+        }
+        let mut conversion = session.conversion().write_options(options);
+        if let Some(name) = self.from {
+            conversion = conversion.from(name);
+        }
+        if let Some(name) = self.to {
+            conversion = conversion.to(name);
+        }
+        if let Some(columns) = self.columns {
+            conversion = conversion.columns(columns);
+        }
+        for name in self.via {
+            conversion = conversion.via(name);
+        }
+        let bar = (!self.quiet && std::io::stderr().is_terminal()).then(progress_bar);
+        if let Some(bar) = &bar {
+            let bar = bar.clone();
+            conversion = conversion.progress(Arc::new(move |done, total| {
+                bar.set_length(total.max(done));
+                bar.set_position(done);
+            }));
+        }
+        let report = conversion.run(input, output);
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        Ok(report?)
+    }
+}
+
+fn progress_bar() -> indicatif::ProgressBar {
+    let bar = indicatif::ProgressBar::new(0);
+    let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+    // The template is a constant: one that does not parse leaves the default look.
+    if let Ok(style) = indicatif::ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn eprint_lines(text: &str) {
+    use std::io::Write;
+    // The conversion is done: a closed standard error takes nothing from it.
+    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
+}
+
+fn table(report: &Report) -> String {
+    let row = |stage: &Stage| {
+        let copied = &stage.copied;
+        vec![
+            format!("{} {}", stage.kind, stage.format),
+            text::count(stage.rows),
+            text::bytes(stage.bytes),
+            text::time(stage.time),
+            format!("{:.2}", stage.gigabytes_per_second()),
+            text::bytes(copied.host_to_device.bytes),
+            text::bytes(copied.device_to_host.bytes),
+            text::bytes(copied.device_to_device.bytes),
+            text::bytes(copied.host_to_host.bytes),
+        ]
+    };
+    let rows: Vec<_> = report.stages.iter().map(row).collect();
+    let numbers = ["rows", "bytes", "time", "GB/s", "H2D", "D2H", "D2D", "H2H"];
+    let heading = ["stage", "rows", "bytes", "time", "GB/s", "H2D", "D2H", "D2D", "H2H"];
+    text::table(&heading, &rows, &numbers) + &format!("total {}\n", text::time(report.time))
+}
+
+fn json_report(report: &Report, leaks: &[Leak], host: &Host) -> serde_json::Value {
+    let stage = |stage: &Stage| {
+        json!({
+            "stage": stage.kind,
+            "plugin": stage.plugin,
+            "format": stage.format,
+            "rows": stage.rows,
+            "batches": stage.batches,
+            "bytes": stage.bytes,
+            "time_ns": u64::try_from(stage.time.as_nanos()).unwrap_or(u64::MAX),
+            "gb_per_s": stage.gigabytes_per_second(),
+            "copied_bytes": {
+                "h2d": stage.copied.host_to_device.bytes,
+                "d2h": stage.copied.device_to_host.bytes,
+                "d2d": stage.copied.device_to_device.bytes,
+                "h2h": stage.copied.host_to_host.bytes,
+            },
+        })
+    };
+    let leak = |leak: &Leak| {
+        json!({
+            "account": leak.account,
+            "device": leak.device.to_string(),
+            "bytes": leak.bytes,
+            "blocks": leak.blocks,
+        })
+    };
+    let peaks = host.ledger().accounts;
+    let peak: u64 = peaks.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes).max().unwrap_or(0);
+    json!({
+        "stages": report.stages.iter().map(stage).collect::<Vec<_>>(),
+        "time_ns": u64::try_from(report.time.as_nanos()).unwrap_or(u64::MAX),
+        "peak_account_bytes": peak,
+        "leaks": leaks.iter().map(leak).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,111 @@
+//! The command line: what can be asked for, and how the answer leaves the process.
+
+mod convert;
+mod devices;
+mod inspect;
+mod interrupt;
+mod options;
+mod plan;
+mod plugins;
+mod text;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use crossdock::Error;
+
+/// Moves columnar tables between formats, through plugins that are loaded at run time, with no copy where none is
+/// needed.
+#[derive(Parser)]
+#[command(name = "crossdock", version, arg_required_else_help = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  crossdock convert flights.arrow flights.arrows       from Arrow's file form to its stream form
+  crossdock convert --compression zstd a.arrow b.arrow compress
+  cat a.arrows | crossdock convert - b.arrow           from a pipe
+  crossdock plan a.arrow --to arrow-c-device           what would be copied
+  crossdock plugins --explain                          which plugins are used, and why not the others
+
+Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
+and beside the executable. Exit status: 0 done, 1 failed, 2 wrong usage.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Converts IN to OUT
+    Convert(convert::Convert),
+    /// Shows what a conversion would copy, column by column
+    Plan(plan::Plan),
+    /// Lists the plugins that were found
+    Plugins(plugins::Plugins),
+    /// Shows what a plugin file says of itself, without running it
+    Inspect(inspect::Inspect),
+    /// Lists the devices that there are, and what is missing for CUDA
+    Devices(devices::Devices),
+    /// Prints a script that completes this command in a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Why the command did not do what it was asked to.
+enum Failure {
+    Host(Error),
+    /// Its own output could not be written.
+    Output(std::io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Runs the command that the process's arguments ask for.
+pub fn run() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Convert(convert) => convert.run(),
+        Command::Plan(plan) => plan.run(),
+        Command::Plugins(plugins) => plugins.run(),
+        Command::Inspect(inspect) => inspect.run(),
+        Command::Devices(devices) => devices.run(),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut std::io::stdout());
+            Ok(())
+        }
+    };
+    let (line, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Host(error)) => (error.one_line(), if matches!(error, Error::Usage(_)) { 2 } else { 1 }),
+        Err(Failure::Output(error)) => (format!("cannot write the answer: {error}"), 1),
+    };
+    complain("error", &line);
+    ExitCode::from(code)
+}
+
+/// One line on standard error. Where even that is closed, the exit status is all that is left.
+fn complain(kind: &str, line: &str) {
+    let _ = writeln!(std::io::stderr(), "crossdock: {kind}: {line}");
+}
+
+/// The answer, on standard output.
+fn answer(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    if !text.ends_with('\n') {
+        out.write_all(b"\n")?;
+    }
+    Ok(out.flush()?)
+}

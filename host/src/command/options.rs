@@ -1,0 +1,87 @@
+//! Options that several commands share.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use crossdock::api::{CancelFlag, Device, Validate};
+use crossdock::memory::Backend;
+use crossdock::{Error, Host, Result, Session};
+
+use super::text::parse_bytes;
+
+/// Where to look for plugins.
+#[derive(Args)]
+pub struct PluginPaths {
+    /// A directory of plugins, or a plugin file; before all other places. May be given several times
+    #[arg(long = "plugins", value_name = "DIR")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// How to work.
+#[derive(Args)]
+pub struct Work {
+    #[command(flatten)]
+    pub plugins: PluginPaths,
+    /// Where batches are to be: cpu, cuda, cuda:N
+    #[arg(long, value_name = "DEVICE", default_value = "cpu", value_parser = parse_device)]
+    pub device: Device,
+    /// The most memory to hold at once: 512MiB, 2GB [default: no limit]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub memory: Option<u64>,
+    /// How many threads plugins may keep busy [default: as many as the machine has]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub threads: Option<u32>,
+    /// How closely to look at what comes in [default: full for files and streams, layout within the process]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub validate: Option<Level>,
+}
+
+/// How closely to look.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Level {
+    /// Counts, lengths, missing buffers
+    Layout,
+    /// The contents too: offsets, indices, UTF-8
+    Full,
+}
+
+fn parse_device(text: &str) -> Result<Device, String> {
+    text.parse().map_err(|error: crossdock::api::Error| error.message().to_string())
+}
+
+impl Work {
+    /// A host and a session as asked for, stopped by Ctrl-C.
+    pub fn session(&self) -> Result<(Host, Session)> {
+        for path in &self.plugins.paths {
+            if !path.exists() {
+                return Err(Error::Usage(format!(
+                    "--plugins {}: there is no such file or directory",
+                    path.display()
+                )));
+            }
+        }
+        let mut backend = Backend::builder().untouchable(self.device == Device::UNTOUCHABLE);
+        if let Some(bytes) = self.memory {
+            backend = backend.limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        }
+        let mut builder = Host::builder().backend(backend.build());
+        for path in &self.plugins.paths {
+            builder = builder.plugins(path);
+        }
+        if let Some(threads) = self.threads {
+            builder = builder.threads(threads as usize);
+        }
+        let host = builder.build()?;
+        let cancel = CancelFlag::new();
+        super::interrupt::cancels(&cancel);
+        let mut session = host.session().device(self.device).cancel_flag(cancel);
+        if let Some(level) = self.validate {
+            session = session.validate(match level {
+                Level::Layout => Validate::Layout,
+                Level::Full => Validate::Full,
+            });
+        }
+        let session = session.open()?;
+        Ok((host, session))
+    }
+}

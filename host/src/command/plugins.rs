@@ -1,0 +1,140 @@
+//! `crossdock plugins`.
+
+use clap::Args;
+use crossdock::api::Format;
+use crossdock::discovery::Candidate;
+use crossdock::{Error, Host, Plugin, Session};
+use serde_json::{Value, json};
+
+use super::{Failure, answer, options, text};
+
+#[derive(Args)]
+#[command(after_help = "\
+Earlier places go before later ones: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's directory
+(files named libcrossdock_*_plugin.so). Of two plugins of one name the first is used.")]
+pub struct Plugins {
+    #[command(flatten)]
+    plugins: options::PluginPaths,
+    /// Shows every candidate, the refused and the shadowed too, and why
+    #[arg(long)]
+    explain: bool,
+    /// Prints everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A candidate and what became of it: an instance, or a reason's name and words.
+struct Verdict<'a> {
+    candidate: &'a Candidate,
+    outcome: Result<std::sync::Arc<Plugin>, (String, String)>,
+}
+
+impl Plugins {
+    pub fn run(self) -> Result<(), Failure> {
+        let builder = self.plugins.paths.iter().fold(Host::builder(), |builder, path| builder.plugins(path));
+        let host = builder.build_lenient();
+        let session = host.session().open()?;
+        let verdicts: Vec<_> = host.catalog().candidates.iter().map(|c| judge(&session, c)).collect();
+        if self.json {
+            let list: Vec<_> = verdicts.iter().map(json_verdict).collect();
+            return answer(&json!({ "plugins": list, "warnings": host.catalog().warnings }).to_string());
+        }
+        let mut out = String::new();
+        for verdict in &verdicts {
+            match &verdict.outcome {
+                Ok(plugin) => out += &chosen(verdict.candidate, plugin, self.explain),
+                Err((id, words)) if self.explain => {
+                    out += &format!("{}\n  refused ({id}): {words}\n", verdict.candidate.who());
+                    out += &format!("  found: {}\n", verdict.candidate.origin);
+                }
+                Err(_) => {}
+            }
+        }
+        if self.explain {
+            host.catalog().warnings.iter().for_each(|warning| out += &format!("note: {warning}\n"));
+        } else if let refused @ 1.. = verdicts.iter().filter(|v| v.outcome.is_err()).count() {
+            out += &format!("{refused} more refused or shadowed: see --explain\n");
+        }
+        answer(if out.is_empty() {
+            "no plugin was found: see --help for where they are looked for"
+        } else {
+            &out
+        })
+    }
+}
+
+fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
+    let refused =
+        |refused: &crossdock::load::Refused| (refused.reason.id().to_string(), refused.reason.to_string());
+    let outcome = match &candidate.metadata {
+        Err(reason) => Err(refused(reason)),
+        Ok(metadata) => session.plugin(&metadata.name).map_err(|error| match &error {
+            Error::Refused(reason) => refused(reason),
+            other => ("failed".to_string(), other.one_line()),
+        }),
+    };
+    Verdict { candidate, outcome }
+}
+
+fn names(formats: &[Format]) -> String {
+    if formats.is_empty() {
+        return "nothing".into();
+    }
+    formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
+    let metadata = plugin.metadata();
+    let mut out = format!(
+        "{} {}: {}\n  reads: {}\n  writes: {}\n  from: {}\n",
+        metadata.name,
+        metadata.version,
+        metadata.description,
+        names(plugin.importer_formats()),
+        names(plugin.exporter_formats()),
+        candidate.who()
+    );
+    if explain {
+        out += &format!("  found: {}\n", candidate.origin);
+        let formats = plugin.importer_formats().iter().chain(plugin.exporter_formats());
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for format in formats {
+            let row =
+                vec![format!("    {}", format.name), format.endings.join(" "), format.description.clone()];
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        out += &text::table(&["    format", "endings", "holds"], &rows, &[]);
+    }
+    out
+}
+
+fn json_format(format: &Format) -> Value {
+    json!({
+        "name": format.name,
+        "description": format.description,
+        "bytes": format.bytes,
+        "capsules": format.capsules,
+        "endings": format.endings,
+        "device_types": format.device_types,
+    })
+}
+
+fn json_verdict(verdict: &Verdict<'_>) -> Value {
+    let mut out = json!({ "path": verdict.candidate.who(), "found": verdict.candidate.origin.to_string() });
+    match &verdict.outcome {
+        Err((id, words)) => {
+            out["status"] = json!("refused");
+            out["reason"] = json!(id);
+            out["message"] = json!(words);
+        }
+        Ok(plugin) => {
+            out["status"] = json!("chosen");
+            out["metadata"] = super::inspect::json_metadata(plugin.metadata());
+            out["reads"] = plugin.importer_formats().iter().map(json_format).collect();
+            out["writes"] = plugin.exporter_formats().iter().map(json_format).collect();
+        }
+    }
+    out
+}

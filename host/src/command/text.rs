@@ -1,0 +1,77 @@
+//! Numbers and tables for people.
+
+/// "512MiB", "2GB", "1000".
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 13] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1_000),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("K", 1 << 10),
+        ("M", 1 << 20),
+        ("G", 1 << 30),
+        ("B", 1),
+    ];
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1));
+    let number: u64 = number.trim().parse().map_err(|_| "expected a size like 512MiB or 2GB".to_string())?;
+    number
+        .checked_mul(factor)
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "expected a size above 0 that fits 64 bits".into())
+}
+
+/// "1.5 GiB", "12 B".
+pub fn bytes(n: u64) -> String {
+    let mut value = n as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if value < 1024.0 {
+            return if unit == "B" { format!("{n} B") } else { format!("{value:.1} {unit}") };
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1} TiB")
+}
+
+/// "1,234,567".
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// "1.20 s", "35.1 ms".
+pub fn time(time: std::time::Duration) -> String {
+    let seconds = time.as_secs_f64();
+    if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.2} ms", seconds * 1e3) }
+}
+
+/// Columns of text under a heading; those named in `right` are set to the right.
+pub fn table(heading: &[&str], rows: &[Vec<String>], right: &[&str]) -> String {
+    let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i)).map(|cell| cell.chars().count());
+    let widths: Vec<usize> =
+        heading.iter().enumerate().map(|(i, name)| cells(i).max().unwrap_or(0).max(name.len())).collect();
+    let line = |row: &[String]| {
+        let cell = |(i, text): (usize, &String)| {
+            let width = widths.get(i).copied().unwrap_or(0);
+            match heading.get(i) {
+                Some(name) if right.contains(name) => format!("{text:>width$}"),
+                _ => format!("{text:<width$}"),
+            }
+        };
+        row.iter().enumerate().map(cell).collect::<Vec<_>>().join("  ").trim_end().to_string()
+    };
+    let head: Vec<String> = heading.iter().map(|name| name.to_string()).collect();
+    std::iter::once(line(&head)).chain(rows.iter().map(|row| line(row))).collect::<Vec<_>>().join("\n") + "\n"
+}
