@@ -36,11 +36,16 @@ impl DeviceBatch {
                 )));
             }
         }
-        Self::of_checked_types(schema, len, columns)
+        Self::of_checked_types(schema, len, columns, Device::CPU)
     }
 
-    /// The same where the columns were made after the schema.
-    pub(crate) fn of_checked_types(schema: SchemaRef, len: usize, columns: Vec<DeviceArray>) -> Result<Self> {
+    /// The same where the columns were made after the schema. `bare` is where a batch without any buffer is said to lie.
+    pub(crate) fn of_checked_types(
+        schema: SchemaRef,
+        len: usize,
+        columns: Vec<DeviceArray>,
+        bare: Device,
+    ) -> Result<Self> {
         for (field, column) in schema.fields().iter().zip(&columns) {
             if column.len() != len {
                 return Err(Error::bad_data(format!(
@@ -50,7 +55,7 @@ impl DeviceBatch {
                 )));
             }
         }
-        let device = one_device(&schema, &columns)?;
+        let device = one_device(&schema, &columns)?.unwrap_or(bare);
         Ok(Self { schema, len, columns, device })
     }
 
@@ -84,7 +89,7 @@ impl DeviceBatch {
         self.columns
     }
 
-    /// Where all of its buffers lie; the CPU if it has none.
+    /// Where all of its buffers lie, or where it was said to lie if it has none.
     pub fn device(&self) -> Device {
         self.device
     }
@@ -116,12 +121,20 @@ impl DeviceBatch {
             columns.push(column.clone());
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
-        Self::of_checked_types(schema, self.len, columns)
+        Self::of_checked_types(schema, self.len, columns, self.device)
     }
 
     /// The same rows under another schema of the same types (other names, other metadata).
     pub fn with_schema(self, schema: SchemaRef) -> Result<Self> {
-        Self::try_new(schema, self.len, self.columns)
+        let device = self.device;
+        Self::try_new(schema, self.len, self.columns)?.lying_on(device)
+    }
+
+    /// The same batch, where it has no buffer that tells, said to lie on `device`: rows that are all null by their type,
+    /// or none, are on some device too, and a consumer of many batches expects one.
+    pub fn lying_on(mut self, device: Device) -> Result<Self> {
+        self.device = one_device(&self.schema, &self.columns)?.unwrap_or(device);
+        Ok(self)
     }
 
     /// Bytes of its buffers, those of unknown length not counted. Buffers that a slice shares with the whole count
@@ -157,7 +170,8 @@ fn known_bytes(array: &DeviceArray) -> (u64, bool) {
     (bytes, all)
 }
 
-fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Device> {
+/// Where all buffers lie; `None` if there are none.
+fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Option<Device>> {
     let mut device = None;
     for (column, field) in columns.iter().zip(schema.fields()) {
         column.walk(&mut |node| {
@@ -174,5 +188,5 @@ fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Device> {
             Ok(())
         })?;
     }
-    Ok(device.unwrap_or(Device::CPU))
+    Ok(device)
 }

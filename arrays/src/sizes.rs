@@ -43,9 +43,6 @@ pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Resul
         });
         asked.map_err(|e| (i, e))?;
     }
-    if questions.is_empty() {
-        return Ok(());
-    }
     let (bytes, parts) = read(&questions, stream).map_err(|e| (usize::MAX, e))?;
     let mut answers = Answers { bytes: &bytes, parts: parts.into_iter() };
     for (i, array) in arrays.iter_mut().enumerate() {
@@ -66,6 +63,7 @@ fn read(questions: &[Question], stream: &Stream) -> Result<(Vec<u8>, Vec<usize>)
         parts.push(question.bytes);
         copies.push_to_host(to, &question.source, question.at)?;
     }
+    // Does nothing where there is nothing to read: all sizes known, or nothing but empty arrays.
     copies.submit(stream)?;
     Ok((read, parts))
 }

@@ -150,7 +150,7 @@ impl Reader {
                 *column = column.slice(offset, len)?;
             }
         }
-        DeviceBatch::of_checked_types(schema.clone(), len, columns)
+        DeviceBatch::of_checked_types(schema.clone(), len, columns, self.device)
     }
 
     /// # Safety

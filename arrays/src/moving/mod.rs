@@ -22,14 +22,14 @@ impl DeviceBatch {
             return Ok(self.clone());
         }
         let columns = relocate(self.columns(), self.device(), device, false, stream)?;
-        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns)
+        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, device)
     }
 
     /// The batch in one fresh allocation on its own device, of a slice only what it needs, with offset 0 everywhere but
     /// in run-end encoded arrays.
     pub fn compact(&self, stream: &Stream) -> Result<DeviceBatch> {
         let columns = relocate(self.columns(), self.device(), self.device(), true, stream)?;
-        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns)
+        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, self.device())
     }
 }
 
