@@ -28,7 +28,10 @@ fn ours(rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
     let host = crate::load::host()?;
     let session = host.session().open()?;
     let plugins = session.plugins();
-    let plugin = plugins.iter().find(|p| p.name() == "arrow-c-device").ok_or("the plugin arrow-c-device is missing")?;
+    let plugin = plugins
+        .iter()
+        .find(|p| p.name() == "arrow-c-device")
+        .ok_or("the plugin arrow-c-device is missing")?;
     let stream = session.stream();
     let fields: Vec<_> = (0..COLUMNS).map(|i| Field::new(format!("c{i}"), DataType::Int64, true)).collect();
     let schema = Arc::new(Schema::new(fields));

@@ -39,8 +39,12 @@ pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
     let path = bench.data.join("mapped.arrow");
     let session = session(Validate::Layout)?;
     let plugins = session.plugins();
-    let exporter = plugins.iter().find(|p| p.name() == "arrow-c-device").ok_or("the plugin arrow-c-device is missing")?;
-    let importer = plugins.iter().find(|p| p.name() == "arrow-ipc").ok_or("the plugin arrow-ipc is missing")?;
+    let exporter = plugins
+        .iter()
+        .find(|p| p.name() == "arrow-c-device")
+        .ok_or("the plugin arrow-c-device is missing")?;
+    let importer =
+        plugins.iter().find(|p| p.name() == "arrow-ipc").ok_or("the plugin arrow-ipc is missing")?;
     let call = CallSettings::new(Device::CPU);
     let mut batches = 0;
     let before = session.host().ledger().copied().bytes();

@@ -42,7 +42,9 @@ pub fn plugins(bench: &Bench, table: &mut Table) -> Result<()> {
             return Err(format!("the child that loads plugins said '{text}'").into());
         };
         if n == 0 {
-            return Err(format!("no plugins beside {}: build the workspace first", folder()?.display()).into());
+            return Err(
+                format!("no plugins beside {}: build the workspace first", folder()?.display()).into()
+            );
         }
         found.push(f);
         loaded.push(l / n);

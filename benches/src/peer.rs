@@ -13,7 +13,8 @@ pub struct Peer(PathBuf);
 
 impl Peer {
     pub fn new(python: &Path) -> Result<Self> {
-        let version = Command::new(python).args(["-c", "import pyarrow; print(pyarrow.__version__)"]).output();
+        let version =
+            Command::new(python).args(["-c", "import pyarrow; print(pyarrow.__version__)"]).output();
         match version {
             Ok(out) if out.status.success() => {
                 eprintln!("the peer is pyarrow {}", String::from_utf8_lossy(&out.stdout).trim());
@@ -29,7 +30,11 @@ impl Peer {
 
     fn run(&self, arguments: &[&OsStr]) -> Result<Vec<u8>> {
         let out = Command::new(&self.0).arg(SCRIPT).args(arguments).stderr(Stdio::inherit()).output()?;
-        if out.status.success() { Ok(out.stdout) } else { Err(format!("peer.py failed: {}", out.status).into()) }
+        if out.status.success() {
+            Ok(out.stdout)
+        } else {
+            Err(format!("peer.py failed: {}", out.status).into())
+        }
     }
 
     pub fn make(&self, folder: &Path, flights: &Path) -> Result<()> {

@@ -86,10 +86,9 @@ fn missing(what: &str, function: &str) -> Error {
 /// # Safety
 /// `text` is null or NUL-terminated.
 unsafe fn words(text: *const c_char) -> String {
-    // SAFETY: the caller's word.
     if text.is_null() {
-        String::new()
-    } else {
-        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        return String::new();
     }
+    // SAFETY: not null, and the caller's word.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }

@@ -1,4 +1,5 @@
 //! A plugin in C that answers garbage: the command says who and what, and nothing is left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 
@@ -37,7 +38,15 @@ fn whatever_a_plugin_answers_the_command_ends_with_one_line_and_no_file() {
     for (mood, expected) in MOODS {
         let (input, output_text) = (input.to_str().unwrap(), output.to_str().unwrap());
         let out = crossdock(&[
-            "convert", input, output_text, "--from", mood, "--plugins", plugins, "--validate", "full",
+            "convert",
+            input,
+            output_text,
+            "--from",
+            mood,
+            "--plugins",
+            plugins,
+            "--validate",
+            "full",
         ]);
         eprintln!("{mood}: {}", String::from_utf8_lossy(&out.stderr).trim_end());
         assert_refused(&out, expected, &output);

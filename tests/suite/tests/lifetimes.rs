@@ -1,5 +1,5 @@
 //! Who may outlive whom, and who must not disturb whom: with plugins that are loaded, and the same ones linked in.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
 
@@ -79,7 +79,8 @@ fn a_record_batch_goes_in_and_comes_out() {
         ("n", Arc::new(Int64Array::from(vec![Some(1), None, Some(3)]))),
         ("s", Arc::new(StringArray::from(vec![Some("a"), Some(""), None]))),
     ];
-    let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap();
     let table = crossdock::Table::from_record_batch(&session, &batch).unwrap();
     assert_eq!(table.to_record_batches().unwrap(), vec![batch]);
 }

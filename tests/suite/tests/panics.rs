@@ -1,11 +1,13 @@
 //! A Rust plugin that panics in every callback: the command survives each, says so in a line, and leaves nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crossdock_tests::{assert_refused, built_file, crossdock, sample};
 
 /// A folder with the plugin under a name that hosts find.
 fn plugins() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::copy(built_file("libbad_citizen.so"), folder.path().join("libcrossdock_bad_citizen_plugin.so")).unwrap();
+    std::fs::copy(built_file("libbad_citizen.so"), folder.path().join("libcrossdock_bad_citizen_plugin.so"))
+        .unwrap();
     folder
 }
 

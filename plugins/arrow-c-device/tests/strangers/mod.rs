@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
-use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array, RecordBatch, StructArray};
 use crossdock_plugin_api::{Capsule, Owned, abi};
 
@@ -68,7 +68,7 @@ pub fn batch_of(capsules: Vec<Capsule>) -> Vec<RecordBatch> {
 pub fn batches_of_stream(mut capsules: Vec<Capsule>) -> Vec<RecordBatch> {
     let stream: FFI_ArrowArrayStream =
         same(capsules.pop().unwrap().take::<abi::ArrowArrayStream>().unwrap().into_raw());
-    ArrowArrayStreamReader::try_new(stream).unwrap().collect::<Result<_, _>>().unwrap()
+    RecordBatchStreamReader::try_new(stream).unwrap().collect::<Result<_, _>>().unwrap()
 }
 
 type Change = fn(&mut abi::ArrowDeviceArray);
