@@ -16,6 +16,9 @@ use crate::wire::{self, Message, footer};
 /// How long one waits before asking again whether to go on.
 const MOMENT: Duration = Duration::from_millis(50);
 
+/// The most that a file pads its magic to.
+const MOST_HEAD_BYTES: usize = 64;
+
 /// Messages that a thread reads ahead, one at a time.
 pub struct Pipe {
     messages: Receiver<Result<Arrived>>,
@@ -54,7 +57,14 @@ pub fn open(
         if !rest.starts_with(&MAGIC[4..]) {
             return Err(Error::bad_data("it begins with 'ARRO', but not with 'ARROW1'"));
         }
-        reader.message()?
+        // Some writers pad the magic to 64 bytes, and a file's first message is no end.
+        for _ in 0..MOST_HEAD_BYTES / word.len() {
+            reader.exactly(&mut word)?;
+            if word != [0; 4] {
+                break;
+            }
+        }
+        reader.message_after(word)?
     } else {
         reader.message_after(word)?
     };

@@ -1,0 +1,233 @@
+//! What the tests share: the plugin over a host for tests, bytes as sources and sinks, and arrow-rs as the peer.
+#![allow(dead_code)]
+
+pub mod tables;
+
+use std::io::Cursor;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::{FileReader, StreamReader};
+use arrow_ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_ipc::{CompressionType, MetadataVersion};
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, import_schema};
+use crossdock_arrow_ipc::{ArrowIpc, FILE, STREAM};
+use crossdock_memory::{Device, Result};
+use crossdock_plugin_api::{
+    BatchStream, ByteSink, ByteSource, CallSettings, Input, Options, Plugin, Sink, Source, Validate,
+};
+use crossdock_test_support::TestHost;
+
+/// The plugin, and the host that it runs in.
+pub struct Rig {
+    pub host: TestHost,
+    pub plugin: ArrowIpc,
+}
+
+/// How a source gives its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Mapped.
+    Mapped,
+    /// Of known length, by `read_at` only.
+    ReadAt,
+    /// A pipe, a few bytes at a time.
+    Pipe,
+}
+
+pub const WAYS: [How; 3] = [How::Mapped, How::ReadAt, How::Pipe];
+pub const FORMS: [&str; 2] = [FILE, STREAM];
+pub const CODECS: [&str; 3] = ["none", "lz4", "zstd"];
+
+struct Bytes {
+    /// Aligned as a mapping is.
+    words: Vec<u128>,
+    bytes: usize,
+    how: How,
+}
+
+impl ByteSource for Bytes {
+    fn name(&self) -> &str {
+        "test input"
+    }
+    fn len(&self) -> Option<u64> {
+        (self.how != How::Pipe).then_some(self.bytes as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let rest = self.all().get(offset as usize..).unwrap_or_default();
+        let most = if self.how == How::Pipe { 1009 } else { usize::MAX };
+        let n = to.len().min(rest.len()).min(most);
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+    fn map(&self) -> Option<&[u8]> {
+        (self.how == How::Mapped).then(|| self.all())
+    }
+}
+
+impl Bytes {
+    fn new(bytes: &[u8], how: How) -> Self {
+        let mut words = vec![0u128; bytes.len().div_ceil(16)];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks(16)) {
+            let mut full = [0; 16];
+            full[..chunk.len()].copy_from_slice(chunk);
+            *word = u128::from_ne_bytes(full);
+        }
+        Self { words, bytes: bytes.len(), how }
+    }
+    fn all(&self) -> &[u8] {
+        // SAFETY: u128s are initialised bytes, of which there are at least `self.bytes`.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
+    }
+}
+
+/// A sink that keeps what it gets, up to a limit.
+#[derive(Clone)]
+pub struct Kept {
+    pub bytes: Arc<Mutex<Vec<u8>>>,
+    pub most: usize,
+}
+
+impl ByteSink for Kept {
+    fn name(&self) -> &str {
+        "test output"
+    }
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        let mut kept = self.bytes.lock().unwrap();
+        if kept.len() + bytes.len() > self.most {
+            return Err(crossdock_memory::Error::io("no space left on device"));
+        }
+        kept.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        let host = TestHost::new();
+        let plugin = ArrowIpc::create(host.host()).unwrap();
+        Self { host, plugin }
+    }
+
+    pub fn open(&self, bytes: &[u8], how: How, settings: &CallSettings) -> Result<Box<dyn BatchStream>> {
+        let source = Source::new(Arc::new(Bytes::new(bytes, how)));
+        let importer = self.plugin.importer().unwrap();
+        settings.enter(|call| importer.open(call, STREAM, Input::Source(source), None, &Options::new()))
+    }
+
+    /// All batches that the plugin reads out of `bytes`.
+    pub fn read(&self, bytes: &[u8], how: How, device: Device) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
+        let mut settings = CallSettings::new(device);
+        settings.validate = Validate::Full;
+        self.read_with(bytes, how, &settings)
+    }
+
+    pub fn read_with(
+        &self,
+        bytes: &[u8],
+        how: How,
+        settings: &CallSettings,
+    ) -> Result<(SchemaRef, Vec<DeviceBatch>)> {
+        let mut stream = self.open(bytes, how, settings)?;
+        let schema: SchemaRef = Arc::new(import_schema(&stream.schema()?)?);
+        let mut batches = Vec::new();
+        while let Some(batch) = settings.enter(|call| stream.next(call))? {
+            batches.push(import_batch(batch, &schema, &self.host.memory())?);
+        }
+        Ok((schema, batches))
+    }
+
+    /// What the plugin writes for `batches`.
+    pub fn write(
+        &self,
+        schema: &Schema,
+        batches: &[DeviceBatch],
+        form: &str,
+        codec: &str,
+    ) -> Result<Vec<u8>> {
+        let kept = Kept { bytes: Arc::default(), most: usize::MAX };
+        self.write_to(kept.clone(), schema, batches, form, codec)?;
+        let bytes = std::mem::take(&mut *kept.bytes.lock().unwrap());
+        Ok(bytes)
+    }
+
+    pub fn write_to(
+        &self,
+        kept: Kept,
+        schema: &Schema,
+        batches: &[DeviceBatch],
+        form: &str,
+        codec: &str,
+    ) -> Result<()> {
+        let device = batches.first().map_or(Device::CPU, DeviceBatch::device);
+        let settings = CallSettings::new(device);
+        let options = Options::new().with("compression", codec);
+        let raw = export_schema(schema)?;
+        let exporter = self.plugin.exporter().unwrap();
+        let mut writer = settings
+            .enter(|call| exporter.begin(call, form, &raw, &options, Some(Sink::new(Box::new(kept)))))?;
+        for batch in batches {
+            let raw = export_batch(batch, false, &self.host.stream(batch.device()))?;
+            settings.enter(|call| writer.write(call, raw))?;
+        }
+        settings.enter(|call| writer.finish(call))?;
+        Ok(())
+    }
+
+    /// In and out again.
+    pub fn convert(
+        &self,
+        bytes: &[u8],
+        how: How,
+        device: Device,
+        form: &str,
+        codec: &str,
+    ) -> Result<Vec<u8>> {
+        let (schema, batches) = self.read(bytes, how, device)?;
+        self.write(&schema, &batches, form, codec)
+    }
+}
+
+fn options(codec: &str) -> IpcWriteOptions {
+    let codec = match codec {
+        "lz4" => Some(CompressionType::LZ4_FRAME),
+        "zstd" => Some(CompressionType::ZSTD),
+        _ => None,
+    };
+    IpcWriteOptions::try_new(64, false, MetadataVersion::V5).unwrap().try_with_compression(codec).unwrap()
+}
+
+/// What arrow-rs writes for `batches`.
+pub fn peer_writes(batches: &[RecordBatch], form: &str, codec: &str) -> Vec<u8> {
+    peer_writes_with(batches, form, options(codec))
+}
+
+pub fn peer_writes_deltas(batches: &[RecordBatch], form: &str) -> Vec<u8> {
+    peer_writes_with(batches, form, options("none").with_dictionary_handling(DictionaryHandling::Delta))
+}
+
+fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
+    let mut out = Vec::new();
+    let schema = batches[0].schema();
+    if form == FILE {
+        let mut writer = FileWriter::try_new_with_options(&mut out, &schema, options).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.finish().unwrap();
+    } else {
+        let mut writer = StreamWriter::try_new_with_options(&mut out, &schema, options).unwrap();
+        batches.iter().for_each(|batch| writer.write(batch).unwrap());
+        writer.finish().unwrap();
+    }
+    out
+}
+
+/// What arrow-rs reads out of `bytes`.
+pub fn peer_reads(bytes: &[u8]) -> Vec<RecordBatch> {
+    let cursor = Cursor::new(bytes);
+    if bytes.starts_with(b"ARROW1") {
+        FileReader::try_new(cursor, None).unwrap().map(|batch| batch.unwrap()).collect()
+    } else {
+        StreamReader::try_new(cursor, None).unwrap().map(|batch| batch.unwrap()).collect()
+    }
+}
