@@ -85,6 +85,12 @@ impl DeviceArray {
         self.null_count
     }
 
+    /// Whether this array and all below it know how many of their values are null.
+    pub(crate) fn tells_null_counts(&self) -> bool {
+        let own = self.null_count.is_some() || !self.layout().has_validity;
+        own && self.children.iter().chain(self.dictionary.as_deref()).all(Self::tells_null_counts)
+    }
+
     /// The buffers.
     pub fn buffers(&self) -> &[Option<Buffer>] {
         &self.buffers

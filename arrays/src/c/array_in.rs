@@ -26,17 +26,24 @@ pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory)
     // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
     let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
     let root = Root::of(&array);
-    let mut reader = Reader::new(array, memory)?;
+    let mut reader = Reader::owning(array, memory)?;
     reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
     // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
-    let batch = unsafe { reader.batch(&root, schema, memory) }?;
-    if !raw.buffer_sizes.is_null() && reader.next_size != raw.n_buffer_sizes {
-        return Err(Error::bad_data(format!(
-            "a batch tells the sizes of {} buffers, expected {}",
-            raw.n_buffer_sizes, reader.next_size
-        )));
-    }
-    Ok(batch)
+    unsafe { reader.batch(&root, schema, memory) }
+}
+
+/// Makes sure that `array` is a batch of `schema` which [`import_batch`] would take, and takes nothing: for those who
+/// hand it on as it is. Answers whether every node tells its null count.
+pub fn check_batch_array(
+    array: &Owned<abi::ArrowDeviceArray>,
+    schema: &SchemaRef,
+    memory: &Memory,
+) -> Result<bool> {
+    // The tree is gone before this function returns, and `array` is borrowed as long.
+    let mut reader = Reader::new(array, ForeignOwner::new(()))?;
+    // SAFETY: `Owned` vouches for the array, which the caller's borrow keeps; nobody told its sizes.
+    let batch = unsafe { reader.batch(&Root::of(array), schema, memory) }?;
+    Ok(batch.columns().iter().all(DeviceArray::tells_null_counts))
 }
 
 /// An array of `field`'s type from any producer of the C Device interface. See [`import_batch`].
@@ -46,7 +53,7 @@ pub fn import_device_array(
     memory: &Memory,
 ) -> Result<DeviceArray> {
     let root = Root::of(&raw);
-    let mut reader = Reader::new(raw, memory)?;
+    let mut reader = Reader::owning(raw, memory)?;
     // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
     unsafe { reader.array(&root.array, field.data_type(), 1) }.map_err(|e| in_field(e, field))
 }
@@ -97,7 +104,14 @@ struct Reader {
 }
 
 impl Reader {
-    fn new(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
+    /// The buffers will keep the array.
+    fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
+        let mut reader = Self::new(&raw, ForeignOwner::new(()))?;
+        reader.owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
+        Ok(reader)
+    }
+
+    fn new(raw: &Owned<abi::ArrowDeviceArray>, owner: ForeignOwner) -> Result<Self> {
         if raw.is_released() {
             return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
         }
@@ -126,7 +140,6 @@ impl Reader {
         }
         // SAFETY: `Owned` vouches for the struct, so for the event, which lives as long as the array.
         let ready = unsafe { Ready::from_sync_event(raw.sync_event) };
-        let owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 
@@ -137,6 +150,12 @@ impl Reader {
         let root_type = DataType::Struct(schema.fields().clone());
         // SAFETY: passed on from the caller.
         let root = unsafe { self.array(raw, &root_type, 0) }?;
+        if !self.sizes.0.is_null() && self.next_size != self.sizes.1 {
+            return Err(Error::bad_data(format!(
+                "a batch tells the sizes of {} buffers, expected {}",
+                self.sizes.1, self.next_size
+            )));
+        }
         if root.null_count() != Some(0) {
             let nulls = root.count_nulls(&memory.default_stream(self.device)?)?;
             if nulls > 0 {
@@ -194,8 +213,9 @@ impl Reader {
         };
         // The types without a validity bitmap have no nulls of their own, whatever a producer of old counts.
         let null_count = if layout.has_validity { null_count } else { None };
-        DeviceArray {
-            data_type: data_type.clone(),
+        let data_type = data_type.clone();
+        let mut array = DeviceArray {
+            data_type,
             len,
             offset,
             null_count,
@@ -204,8 +224,9 @@ impl Reader {
             dictionary,
             view_sizes,
             depth: 1,
-        }
-        .checked()
+        };
+        array.complete(&layout)?;
+        Ok(array)
     }
 
     /// The buffers, and of a view array the buffer of sizes if some of them are unknown.

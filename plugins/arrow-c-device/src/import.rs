@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{
-    DeviceBatch, Level, export_batch, export_schema, import_batch, import_schema, import_schema_ref, validate,
+    DeviceBatch, Level, check_batch_array, export_batch, export_schema, import_batch, import_schema,
+    import_schema_ref, validate,
 };
 use crossdock_memory::{Memory, Stream};
 use crossdock_plugin_api::{BatchStream, Call, Capsule, Device, Error, Owned, Result, Validate, abi};
@@ -162,9 +163,15 @@ impl BatchStream for Imported {
 
 impl Imported {
     fn import(&self, call: &Call<'_>, array: Owned<abi::ArrowDeviceArray>) -> Result<Owned<abi::Batch>> {
-        let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
-        // SAFETY: the array was ours, and is moved into a struct that has its release.
-        let batch = import_batch(unsafe { Owned::new(raw) }, &self.schema, &self.memory)?;
+        let here = Device::from_arrow(array.device_type, array.device_id) == call.device();
+        if here
+            && call.validate() == Validate::Layout
+            && check_batch_array(&array, &self.schema, &self.memory)?
+        {
+            // It is as it should be and where it should be: handed on, its own release with it.
+            return Ok(batch_of(array));
+        }
+        let batch = import_batch(batch_of(array), &self.schema, &self.memory)?;
         let batch = moved(&self.memory, call, batch, call.device())?;
         let stream = stream_on(&self.memory, call, batch.device())?;
         if call.validate() == Validate::Full {
@@ -172,6 +179,12 @@ impl Imported {
         }
         export_batch(&batch, false, &stream)
     }
+}
+
+fn batch_of(array: Owned<abi::ArrowDeviceArray>) -> Owned<abi::Batch> {
+    let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
+    // SAFETY: the array was ours, and is moved into a struct that has its release.
+    unsafe { Owned::new(raw) }
 }
 
 /// The batch on `target`: itself where it is there.
