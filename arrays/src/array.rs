@@ -1,7 +1,7 @@
 //! One array: a tree over buffers.
 
 use arrow_schema::DataType;
-use crossdock_memory::{Buffer, Error, Result};
+use crossdock_memory::{Buffer, Device, Error, Result};
 
 use crate::layout::{Layout, layout};
 
@@ -23,11 +23,13 @@ pub struct DeviceArray {
     pub(crate) view_sizes: Option<Buffer>,
     /// Levels, this one included.
     pub(crate) depth: usize,
+    /// Where all buffers of the tree lie, if there are any.
+    pub(crate) device: Option<Device>,
 }
 
 impl DeviceArray {
     /// An array of these parts, after the checks that the host can do without looking at contents: how many buffers and
-    /// children, how long, which types, how deep. `null_count` is `None` where nobody knows.
+    /// children, how long, which types, how deep, on one device. `null_count` is `None` where nobody knows.
     ///
     /// Buffers of unknown length get the length that the type and `len` imply; a buffer that is shorter than that is
     /// refused. Where there are no values, buffers may be missing.
@@ -50,6 +52,7 @@ impl DeviceArray {
             dictionary: dictionary.map(Box::new),
             view_sizes: None,
             depth: 1,
+            device: None,
         };
         array.check_types()?;
         array.checked()
@@ -89,6 +92,11 @@ impl DeviceArray {
     pub(crate) fn tells_null_counts(&self) -> bool {
         let own = self.null_count.is_some() || !self.layout().has_validity;
         own && self.children.iter().chain(self.dictionary.as_deref()).all(Self::tells_null_counts)
+    }
+
+    /// Where all of its buffers lie; the CPU if it has none.
+    pub fn device(&self) -> Device {
+        self.device.unwrap_or(Device::CPU)
     }
 
     /// The buffers.

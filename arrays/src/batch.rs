@@ -174,19 +174,14 @@ fn known_bytes(array: &DeviceArray) -> (u64, bool) {
 fn one_device(schema: &Schema, columns: &[DeviceArray]) -> Result<Option<Device>> {
     let mut device = None;
     for (column, field) in columns.iter().zip(schema.fields()) {
-        column.walk(&mut |node| {
-            for buffer in node.buffers().iter().flatten() {
-                let expected = *device.get_or_insert(buffer.device());
-                if buffer.device() != expected {
-                    return Err(Error::invalid_argument(format!(
-                        "column '{}' lies on {}, the columns before it on {expected}: move them to one device",
-                        field.name(),
-                        buffer.device()
-                    )));
-                }
-            }
-            Ok(())
-        })?;
+        let Some(own) = column.device else { continue };
+        let expected = *device.get_or_insert(own);
+        if own != expected {
+            return Err(Error::invalid_argument(format!(
+                "column '{}' lies on {own}, the columns before it on {expected}: move them to one device",
+                field.name()
+            )));
+        }
     }
     Ok(device)
 }

@@ -1,28 +1,50 @@
 //! What the host can see of an array without looking at its contents.
 
 use arrow_schema::DataType;
-use crossdock_memory::{Buffer, Error, Result};
+use crossdock_memory::{Buffer, Device, Error, Result};
 
 use crate::layout::{BufferKind, ChildRule, Layout, layout};
 use crate::{DeviceArray, MAX_DEPTH};
 
 impl DeviceArray {
     /// Checks the parts against the layout table, and completes what follows from them: buffer lengths, null counts
-    /// where there can be no nulls, the depth. Types of children are taken to be right; see [`Self::check_types`].
-    pub(crate) fn checked(mut self) -> Result<Self> {
-        let data_type = self.data_type.clone();
-        let layout = layout(&data_type);
-        let end = self.end().ok_or_else(|| {
-            self.wrong(format!("offset {} + length {} is beyond what Arrow can count", self.offset, self.len))
-        })?;
-        self.check_buffers(&layout, end)?;
-        self.check_nulls(&layout)?;
-        self.check_children(&layout, end)?;
+    /// where there can be no nulls, the depth. `layout` is the row of the array's type. Types of children are taken to be
+    /// right; see [`Self::check_types`].
+    pub(crate) fn complete(&mut self, layout: &Layout<'_>) -> Result<()> {
+        let Some(end) = self.end() else {
+            let (offset, len) = (self.offset, self.len);
+            return Err(self.wrong(format!("offset {offset} + length {len} is beyond what Arrow can count")));
+        };
+        self.check_buffers(layout, end)?;
+        self.check_nulls(layout)?;
+        self.check_children(layout, end)?;
         let below = self.children.iter().chain(self.dictionary.as_deref()).map(|child| child.depth).max();
         self.depth = 1 + below.unwrap_or(0);
         if self.depth > MAX_DEPTH {
             return Err(Error::unsupported(format!("an array nests deeper than {MAX_DEPTH} levels")));
         }
+        self.device = self.one_device()?;
+        Ok(())
+    }
+
+    fn one_device(&self) -> Result<Option<Device>> {
+        let own = self.buffers.iter().flatten().map(Buffer::device);
+        let below = self.children.iter().chain(self.dictionary.as_deref()).filter_map(|child| child.device);
+        let mut devices = own.chain(below);
+        let first = devices.next();
+        match devices.find(|device| Some(*device) != first) {
+            None => Ok(first),
+            Some(other) => {
+                let first = first.unwrap_or(Device::CPU);
+                Err(self.wrong(format!("it has buffers on {first} and on {other}: move them to one device")))
+            }
+        }
+    }
+
+    /// The array itself, if [`Self::complete`] finds nothing wrong.
+    pub(crate) fn checked(mut self) -> Result<Self> {
+        let data_type = self.data_type.clone();
+        self.complete(&layout(&data_type))?;
         Ok(self)
     }
 
@@ -40,19 +62,17 @@ impl DeviceArray {
         if got != expected && !(layout.variadic && got > expected) {
             return Err(self.wrong(format!("it has {got} buffers, expected {expected}")));
         }
-        for i in 0..got {
+        let empty = self.len == 0;
+        let mut wrong = None;
+        for (i, slot) in self.buffers.iter_mut().enumerate() {
             let Some(kind) = layout.kind(i) else { continue };
-            let needed = if self.len == 0 { Some(0) } else { kind.bytes_for(end) };
-            let slot = self.buffers.get_mut(i).map(Option::take).unwrap_or_default();
-            let fitted = match fit(slot, kind, needed, layout.is_validity(i)) {
-                Ok(fitted) => fitted,
-                Err(what) => return Err(self.wrong(what)),
-            };
-            if let Some(slot) = self.buffers.get_mut(i) {
-                *slot = fitted;
+            let needed = if empty { Some(0) } else { kind.bytes_for(end) };
+            if let Err(what) = fit(slot, kind, needed, layout.is_validity(i)) {
+                wrong = Some(what);
+                break;
             }
         }
-        Ok(())
+        wrong.map_or(Ok(()), |what| Err(self.wrong(what)))
     }
 
     fn check_nulls(&mut self, layout: &Layout<'_>) -> Result<()> {
@@ -140,30 +160,34 @@ impl DeviceArray {
     }
 }
 
-/// The buffer with the length that its array implies, or what is wrong with it.
+/// Gives the buffer the length that its array implies, or says what is wrong with it.
 fn fit(
-    slot: Option<Buffer>,
+    slot: &mut Option<Buffer>,
     kind: BufferKind,
     needed: Option<u64>,
     is_validity: bool,
-) -> Result<Option<Buffer>, String> {
-    let what = if is_validity { "validity" } else { kind.name() };
+) -> Result<(), String> {
+    let what = || if is_validity { "validity" } else { kind.name() };
     let Some(buffer) = slot else {
         return match needed {
-            Some(1..) if !is_validity => Err(format!("its {what} buffer is missing")),
-            _ => Ok(None),
+            Some(1..) if !is_validity => Err(format!("its {} buffer is missing", what())),
+            _ => Ok(()),
         };
     };
-    let Some(needed) = needed else { return Ok(Some(buffer)) };
+    let Some(needed) = needed else { return Ok(()) };
     match buffer.len() {
         Some(len) if (len as u64) < needed => {
-            Err(format!("its {what} buffer has {len} bytes, expected at least {needed}"))
+            Err(format!("its {} buffer has {len} bytes, expected at least {needed}", what()))
         }
-        Some(_) => Ok(Some(buffer)),
+        Some(_) => Ok(()),
         // Beyond this an address would wrap around.
         None if needed.checked_add(buffer.address()).is_none_or(|end| end > i64::MAX as u64) => {
-            Err(format!("its {what} buffer would be {needed} bytes long"))
+            Err(format!("its {} buffer would be {needed} bytes long", what()))
         }
-        None => buffer.with_len(needed as usize).map(Some).map_err(|e| e.message().to_string()),
+        None => {
+            let known = slot.take().map(|buffer| buffer.with_len(needed as usize)).transpose();
+            *slot = known.map_err(|e| e.message().to_string())?;
+            Ok(())
+        }
     }
 }

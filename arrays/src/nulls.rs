@@ -17,8 +17,7 @@ impl DeviceArray {
 
 /// The null counts of several arrays on the stream's device, read back in one copy.
 pub(crate) fn count(arrays: &[&DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
-    let device =
-        arrays.iter().find_map(|array| array.validity()).map_or(stream.device(), |bits| bits.device());
+    let device = arrays.first().map_or(stream.device(), |array| array.device());
     let stream = &stream_on(device, stream)?;
     let mut cells = Cells::new(stream, arrays.len())?;
     for (i, array) in arrays.iter().enumerate() {

@@ -1,4 +1,5 @@
 //! Who is alive when: exported arrays, moved structs, children taken out, and no copies.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
@@ -9,6 +10,7 @@ use arrow_schema::Field;
 use common::{Dock, samples};
 use crossdock_arrays::{
     DeviceBatch, batch_schema, export_batch, export_device_array, first_difference, import_batch,
+    import_device_array,
 };
 use crossdock_memory::Device;
 use crossdock_plugin_api::{Owned, abi};
@@ -146,4 +148,35 @@ fn empty_text_goes_out_with_one_zero_offset_that_the_device_can_read() {
         // SAFETY: the other two entries.
         unsafe { assert!((*raw.array.buffers).is_null() && (*raw.array.buffers.add(2)).is_null()) };
     }
+}
+
+#[test]
+fn every_sample_crosses_as_a_plain_device_array_without_a_size_table() {
+    let dock = Dock::new();
+    for device in DEVICES {
+        let stream = dock.host.stream(device);
+        for array in &samples::all() {
+            let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
+            let slice = batch.slice(1, 9).unwrap();
+            let field = slice.schema().field(0);
+            let raw = export_device_array(&slice.columns()[0], &stream).unwrap();
+            assert_eq!(raw.device_type, slice.columns()[0].device().r#type);
+            let column = import_device_array(raw, field, &dock.memory).unwrap();
+            let mut back = DeviceBatch::try_new(slice.schema().clone(), 9, vec![column]).unwrap();
+            // Unknown sizes may go on as they are: what came in without them goes out without them.
+            let raw = export_device_array(&back.columns()[0], &stream).unwrap();
+            let again = import_device_array(raw, field, &dock.memory).unwrap();
+            let again = DeviceBatch::try_new(slice.schema().clone(), 9, vec![again]).unwrap();
+            assert_eq!(first_difference(&slice, &again, &stream).unwrap(), None);
+            back.resolve_sizes(&stream).unwrap();
+            assert!(back.column_bytes(0).is_some(), "{}", array.data_type());
+            assert_eq!(first_difference(&slice, &back, &stream).unwrap(), None);
+        }
+    }
+}
+
+#[test]
+fn batches_may_go_to_other_threads() {
+    fn is_sent<T: Send + Sync>() {}
+    is_sent::<DeviceBatch>();
 }

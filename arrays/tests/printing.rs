@@ -1,4 +1,5 @@
 //! What people see.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Any schema, any values, any slice: the same after crossing the boundary and moving to a device and back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Schemas across the C interface, sound and hostile.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

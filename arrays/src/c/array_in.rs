@@ -224,6 +224,7 @@ impl Reader {
             dictionary,
             view_sizes,
             depth: 1,
+            device: None,
         };
         array.complete(&layout)?;
         Ok(array)

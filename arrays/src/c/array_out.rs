@@ -47,7 +47,7 @@ pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> 
 
 /// One array, for any consumer of the C Device interface. See [`export_batch`].
 pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
-    let device = device_of(array)?;
+    let device = array.device();
     let (prepared, size, ready) = Prepared::new(&[array], device, stream)?;
     let mut out = Out { builder: Builder::new(size), prepared, on_cpu: device == Device::CPU };
     let mut root = abi::ArrowArray::default();
@@ -58,7 +58,7 @@ pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned
 
 /// One array on the CPU, for any consumer of the C Data interface. See [`export_batch`].
 pub fn export_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowArray>> {
-    let device = device_of(array)?;
+    let device = array.device();
     if device != Device::CPU {
         return Err(Error::invalid_argument(format!(
             "an array on {device} cannot be an ArrowArray, whose readers expect host memory: move it to the cpu, or export \
@@ -68,23 +68,6 @@ pub fn export_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::A
     let array = export_device_array(array, stream)?.into_raw().array;
     // SAFETY: what an exported device array holds is complete in itself; on the CPU nothing has to be waited for.
     Ok(unsafe { Owned::new(array) })
-}
-
-fn device_of(array: &DeviceArray) -> Result<Device> {
-    let mut device = None;
-    array.walk(&mut |node| {
-        for buffer in node.buffers().iter().flatten() {
-            let expected = *device.get_or_insert(buffer.device());
-            if buffer.device() != expected {
-                return Err(Error::invalid_argument(format!(
-                    "an array has buffers on {expected} and on {}: move them to one device",
-                    buffer.device()
-                )));
-            }
-        }
-        Ok(())
-    })?;
-    Ok(device.unwrap_or(Device::CPU))
 }
 
 fn finish(out: Out, mut root: abi::ArrowArray, device: Device, ready: Ready) -> abi::ArrowDeviceArray {

@@ -141,7 +141,7 @@ unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
             return;
         }
         let arena = (*schema).private_data.cast::<Arena>();
-        let n = release_tree(schema, arena);
+        let n = release_tree(schema);
         if (*arena).alive.fetch_sub(n, Ordering::Release) == n {
             fence(Ordering::Acquire);
             drop(Box::from_raw(arena));
@@ -152,8 +152,8 @@ unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
 /// Marks a node and what is left below it as released; how many of the arena's nodes that were.
 ///
 /// # Safety
-/// `node` is an unreleased node of `arena`, which is alive.
-unsafe fn release_tree(node: *mut abi::ArrowSchema, arena: *mut Arena) -> usize {
+/// `node` is an unreleased node of an arena that is alive.
+unsafe fn release_tree(node: *mut abi::ArrowSchema) -> usize {
     let mut n = 1;
     // SAFETY: the node's lists were made by `node` above and live in the arena; depth is bounded by `count`.
     unsafe {
@@ -161,7 +161,7 @@ unsafe fn release_tree(node: *mut abi::ArrowSchema, arena: *mut Arena) -> usize 
         let children = (0..(*node).n_children as usize).map(|i| *(*node).children.add(i));
         for child in children.chain([(*node).dictionary]) {
             if !child.is_null() && (*child).release.is_some() {
-                n += release_tree(child, arena);
+                n += release_tree(child);
             }
         }
     }

@@ -69,6 +69,7 @@ fn array(
         dictionary,
         view_sizes: None,
         depth: 1,
+        device: None,
     }
     .checked()
 }

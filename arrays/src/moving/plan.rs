@@ -200,7 +200,7 @@ impl<'a> Plan<'a> {
     ) -> Result<Option<usize>> {
         let all = from.len().unwrap_or(0);
         let (at, bytes, bits) = match (kind, kind.width()) {
-            (BufferKind::Bits, _) if self.align_bits && start % 8 != 0 => {
+            (BufferKind::Bits, _) if self.align_bits && !start.is_multiple_of(8) => {
                 (0, (end - start).div_ceil(8), Some((start, end - start)))
             }
             (BufferKind::Bits, _) => (begin / 8, end.div_ceil(8) - begin / 8, None),
