@@ -145,11 +145,12 @@ impl Reader {
         let Some(raw) = next else { return Ok(None) };
         let batch = import_batch(raw, &self.schema, self.session.memory())
             .map_err(|error| Error::data(format!("{} gave a wrong batch", self.plugin), error))?;
-        self.check_input()?;
         self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.bytes());
         Ok(Some(batch))
     }
 
+    /// Before each look at the input, the last one included, which finds its end: so a file that was cut short on the
+    /// way is always noticed.
     fn check_input(&mut self) -> Result<()> {
         let Some(Input::File(file)) = &self.input else { return Ok(()) };
         if self.untrimmed_bytes >= TRIM_BYTES {

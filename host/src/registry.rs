@@ -81,15 +81,12 @@ impl<'a> Registry<'a> {
         ends.filter(|end| *end <= HEAD_BYTES).max().unwrap_or(0) as usize
     }
 
-    /// Those that `name` means: a format's name, or all of a plugin's.
+    /// Those that `name` means: a format's name, then all others of a plugin of that name.
     fn named(&self, name: &str, way: Way, option: &str) -> Result<Vec<Choice>> {
-        let by_format: Vec<_> = self.formats(way).filter(|c| c.format.name == name).collect();
-        if !by_format.is_empty() {
-            return Ok(by_format);
-        }
-        let of_plugin: Vec<_> = self.formats(way).filter(|c| c.plugin.name() == name).collect();
-        if !of_plugin.is_empty() {
-            return Ok(of_plugin);
+        let (mut hits, rest): (Vec<_>, Vec<_>) = self.formats(way).partition(|c| c.format.name == name);
+        hits.extend(rest.into_iter().filter(|c| c.plugin.name() == name));
+        if !hits.is_empty() {
+            return Ok(hits);
         }
         if self.plugins.iter().any(|plugin| plugin.name() == name) {
             return Err(Error::usage(format!("{option} {name}: this plugin {} no format", way.verb())));
@@ -167,7 +164,13 @@ impl<'a> Registry<'a> {
             Some(name) => self.named(name, way, way.option())?,
             None => self.formats(way).collect(),
         };
-        let bytes: Vec<_> = all.iter().filter(|c| c.format.bytes).cloned().collect();
+        let mut bytes: Vec<_> = all.into_iter().filter(|c| c.format.bytes).collect();
+        // A format of exactly this name leaves the others of its plugin out.
+        if let Some(name) = wanted
+            && bytes.iter().any(|c| c.format.name == name)
+        {
+            bytes.retain(|c| c.format.name == name);
+        }
         match wanted {
             Some(name) if bytes.is_empty() => Err(Error::usage(format!(
                 "{} {name}: it speaks through capsules, in memory, and not through files",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Validate};
 use crossdock::memory::Backend;
-use crossdock::{Error, Host, Result, Session};
+use crossdock::{Host, Result, Session};
 
 use super::text::parse_bytes;
 
@@ -52,14 +52,6 @@ fn parse_device(text: &str) -> Result<Device, String> {
 impl Work {
     /// A host and a session as asked for, stopped by Ctrl-C.
     pub fn session(&self) -> Result<(Host, Session)> {
-        for path in &self.plugins.paths {
-            if !path.exists() {
-                return Err(Error::Usage(format!(
-                    "--plugins {}: there is no such file or directory",
-                    path.display()
-                )));
-            }
-        }
         let mut backend = Backend::builder().untouchable(self.device == Device::UNTOUCHABLE);
         if let Some(bytes) = self.memory {
             backend = backend.limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));

@@ -52,7 +52,7 @@ impl Output {
     }
 
     /// What an exporter writes to. One at a time.
-    pub(crate) fn sink(&self) -> Sink {
+    pub fn sink(&self) -> Sink {
         match self {
             Self::File(file) => Sink::new(Box::new(file.sink())),
             Self::Stream(stream) => Sink::new(Box::new(stream.clone())),

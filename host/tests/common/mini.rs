@@ -1,0 +1,282 @@
+//! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
+//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use crossdock::api::{
+    About, BatchStream, BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Exporter, Format,
+    Host as HostHandle, Importer, Input, Options, Owned, Plugin, Result, Sink, Source, Verdict, abi, entry,
+};
+use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, batch_schema, export_batch, export_schema, import_batch, import_schema,
+    import_schema_ref,
+};
+use crossdock_memory::{Memory, Stream};
+
+/// How many instances there are in this process.
+pub static ALIVE: AtomicIsize = AtomicIsize::new(0);
+
+static ENTRY: abi::PluginEntry = entry::<Mini>();
+static TWIN: abi::PluginEntry = entry::<Mini>();
+
+/// The plugin as a host takes it.
+pub fn linked() -> LinkedPlugin {
+    LinkedPlugin::new(&ENTRY, about("mini").meta())
+}
+
+/// The same under another name.
+pub fn twin() -> LinkedPlugin {
+    LinkedPlugin::new(&TWIN, about("twin").meta())
+}
+
+fn about(name: &'static str) -> About {
+    About {
+        name,
+        version: "0.1.0",
+        description: "i32 values",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.importer/1 crossdock.exporter/1",
+        formats: "mini mini-capsules",
+        encodings: "",
+    }
+}
+
+/// A host that has this plugin and no other.
+pub fn host() -> crossdock::Host {
+    crossdock::Host::builder()
+        .search(Search::nowhere().linked(linked()))
+        .backend(crossdock::memory::Backend::builder().untouchable(true).build())
+        .build()
+        .unwrap()
+}
+
+/// A file's content.
+pub fn bytes(values: &[i32]) -> Vec<u8> {
+    values.iter().fold(b"MINI".to_vec(), |mut bytes, value| {
+        bytes.extend(value.to_le_bytes());
+        bytes
+    })
+}
+
+pub fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("v", DataType::Int32, false)]))
+}
+
+struct Mini {
+    memory: Memory,
+    formats: Vec<Format>,
+}
+
+impl Plugin for Mini {
+    fn create(host: HostHandle) -> Result<Self> {
+        ALIVE.fetch_add(1, Ordering::SeqCst);
+        let mini = Format {
+            bytes: true,
+            magics: vec![(0, b"MINI".to_vec())],
+            endings: vec![".mini".into()],
+            ..Format::new("mini", "i32 values")
+        };
+        let capsules = Format {
+            capsules: vec!["arrow_schema".into(), "arrow_device_array".into()],
+            ..Format::new("mini-capsules", "i32 values in memory")
+        };
+        Ok(Self { memory: Memory::from_host(&host)?, formats: vec![mini, capsules] })
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
+    }
+}
+
+impl Drop for Mini {
+    fn drop(&mut self) {
+        ALIVE.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Mini {
+    fn stream(&self, call: &Call<'_>) -> Result<Stream> {
+        unsafe { Stream::of_call(&self.memory, call.device(), call.stream()) }
+    }
+}
+
+impl Importer for Mini {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn open(
+        &self,
+        call: &Call<'_>,
+        _format: &str,
+        input: Input,
+        _schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        options.only("mini", &[])?;
+        match input {
+            Input::Source(source) => Ok(Box::new(Values {
+                memory: self.memory.clone(),
+                stream: self.stream(call)?,
+                source,
+                offset: 4,
+            })),
+            Input::Capsules(capsules) => {
+                let mut capsules = capsules.into_iter();
+                let (Some(schema), Some(array)) = (capsules.next(), capsules.next()) else {
+                    return Err(Error::invalid_argument("expected two capsules"));
+                };
+                let (schema, array) = (schema.take()?, array.take()?);
+                Ok(Box::new(One { schema, array: Some(array) }))
+            }
+        }
+    }
+}
+
+struct Values {
+    memory: Memory,
+    stream: Stream,
+    source: Source,
+    offset: u64,
+}
+
+impl BatchStream for Values {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&schema())
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        call.check_cancelled()?;
+        let mut bytes = [0; 16];
+        let n = self.source.read_at(self.offset, &mut bytes)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        if n % 4 != 0 {
+            return Err(Error::bad_data(format!("a value of {} bytes, expected 4", n % 4)));
+        }
+        self.offset += n as u64;
+        call.progress(self.offset, self.source.len().unwrap_or(0));
+        let buffer = self.memory.alloc_with(&self.stream, n, |to| {
+            to.copy_from_slice(&bytes[..n]);
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(buffer.freeze(&self.stream)?)];
+        let array = DeviceArray::try_new(DataType::Int32, n / 4, 0, Some(0), buffers, Vec::new(), None)?;
+        let batch = DeviceBatch::try_new(schema(), n / 4, vec![array])?;
+        export_batch(&batch, false, &self.stream).map(Some)
+    }
+}
+
+struct One {
+    schema: Owned<abi::ArrowSchema>,
+    array: Option<Owned<abi::ArrowDeviceArray>>,
+}
+
+impl BatchStream for One {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&import_schema(&self.schema)?)
+    }
+
+    fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        let batch = self.array.take().map(|array| {
+            let mut raw = abi::Batch::new();
+            raw.array = array.into_raw();
+            unsafe { Owned::new(raw) }
+        });
+        Ok(batch)
+    }
+}
+
+impl Exporter for Mini {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        _format: &str,
+        schema: &abi::ArrowSchema,
+        _from: Device,
+        _options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let schema = unsafe { import_schema_ref(schema) }?;
+        let column = |field: &Arc<Field>| ColumnPlan {
+            name: field.name().clone(),
+            verdict: if field.data_type() == &DataType::Int32 {
+                Verdict::Converted
+            } else {
+                Verdict::Unsupported
+            },
+            to: call.device(),
+            reason: "written out".into(),
+        };
+        Ok(schema.fields().iter().map(column).collect())
+    }
+
+    fn begin(
+        &self,
+        call: &Call<'_>,
+        _format: &str,
+        schema: &abi::ArrowSchema,
+        options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        options.only("mini", &[])?;
+        let schema = Arc::new(unsafe { import_schema_ref(schema) }?);
+        if sink.is_some() && schema.fields().iter().any(|field| field.data_type() != &DataType::Int32) {
+            return Err(Error::unsupported("mini holds one Int32 column"));
+        }
+        let mut writer = MiniWriter { memory: self.memory.clone(), stream: self.stream(call)?, schema, sink };
+        if let Some(sink) = &mut writer.sink {
+            sink.write(b"MINI")?;
+        }
+        Ok(Box::new(writer))
+    }
+}
+
+struct MiniWriter {
+    memory: Memory,
+    stream: Stream,
+    schema: SchemaRef,
+    sink: Option<Sink>,
+}
+
+impl BatchWriter for MiniWriter {
+    fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        assert!(batch_schema(&batch)?.is_none());
+        let Some(sink) = &mut self.sink else {
+            let mut raw = batch.into_raw();
+            let array = unsafe { Owned::take(&mut raw.array) };
+            return Ok(vec![Capsule::new(export_schema(&self.schema)?), Capsule::new(array)]);
+        };
+        let batch = import_batch(batch, &self.schema, &self.memory)?;
+        for column in batch.columns() {
+            let buffer = column.buffers()[1].clone().unwrap();
+            let bytes = buffer.slice(column.offset() * 4, column.len() * 4)?;
+            let bytes = bytes.host_view(&self.stream)?;
+            for value in bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])) {
+                match value {
+                    -666 => return Err(Error::bad_data("value -666 cannot be written")),
+                    -667 => panic!("value -667"),
+                    _ => {}
+                }
+            }
+            sink.write(&bytes)?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
+        Ok(Vec::new())
+    }
+}

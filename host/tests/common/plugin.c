@@ -1,0 +1,102 @@
+/* A plugin in C that does nothing, and whose every statement about itself can be made wrong from the command line. */
+#include "crossdock.h"
+
+#ifndef NAME
+#define NAME "c-nothing"
+#endif
+#ifndef VERSION
+#define VERSION "1.0.0"
+#endif
+#ifndef RANGE
+#define RANGE "^0.1.0"
+#endif
+#ifndef MAJOR
+#define MAJOR CROSSDOCK_ABI_MAJOR
+#endif
+#ifndef MINOR
+#define MINOR CROSSDOCK_ABI_MINOR
+#endif
+#ifndef ENTRY_MAJOR
+#define ENTRY_MAJOR MAJOR
+#endif
+#ifndef META_SIZE
+#define META_SIZE sizeof(crossdock_plugin_meta)
+#endif
+#ifndef META_MAGIC
+#define META_MAGIC CROSSDOCK_META_MAGIC
+#endif
+#ifndef SIZES
+#define SIZES CROSSDOCK_META_SIZES_INIT
+#endif
+#ifndef N_SIZES
+#define N_SIZES CROSSDOCK_META_N_SIZES
+#endif
+#ifndef ENTRY_MAGIC
+#define ENTRY_MAGIC CROSSDOCK_PLUGIN_MAGIC
+#endif
+#ifndef DESTROY
+#define DESTROY destroy
+#endif
+
+struct crossdock_instance {
+  const crossdock_host* host;
+};
+
+#ifdef UNRESOLVED
+extern int a_function_that_nobody_has(void);
+#endif
+
+static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
+  static crossdock_instance instances[64];
+  static int n = 0;
+#ifdef CREATE_FAILS
+  err->message = "no licence key was found";
+  err->code = CROSSDOCK_UNSUPPORTED;
+  return CROSSDOCK_UNSUPPORTED;
+#endif
+#ifdef CREATE_GARBAGE
+  return 4711;
+#endif
+#ifdef UNRESOLVED
+  n += a_function_that_nobody_has();
+#endif
+  (void)err;
+  instances[n].host = host;
+  *out = &instances[n++ % 64];
+  return CROSSDOCK_OK;
+}
+
+static void destroy(crossdock_instance* instance) { instance->host = NULL; }
+
+static const void* get_interface(crossdock_instance* instance, const char* id) {
+  (void)instance;
+  (void)id;
+  return NULL;
+}
+
+#ifndef NO_ENTRY
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
+    ENTRY_MAGIC, sizeof(crossdock_plugin_entry), ENTRY_MAJOR, MINOR, 0, create, DESTROY, get_interface};
+#else
+const void* const unused_functions[] = {create, destroy, get_interface};
+#endif
+
+#ifdef META_POINTERS
+CROSSDOCK_EXPORT const void* const crossdock_plugin_meta_v1[512] = {&crossdock_plugin_v1, &crossdock_plugin_v1};
+#elif !defined(NO_META)
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
+    .magic = META_MAGIC,
+    .struct_size = META_SIZE,
+    .abi_major = MAJOR,
+    .abi_minor = MINOR,
+    .n_sizes = N_SIZES,
+    .name = NAME,
+    .version = VERSION,
+    .api_range = RANGE,
+    .licence = "Apache-2.0",
+    .toolchain = "cc",
+    .panic = "none",
+    .description = "does nothing",
+    .sizes = SIZES,
+};
+#endif

@@ -1,0 +1,223 @@
+//! What is refused, and in which words.
+
+mod common;
+
+use std::path::Path;
+
+use common::{c_plugin, set_mode, temporary};
+use crossdock::load::{Load, PluginFile, inspect};
+use crossdock::metadata::{Metadata, MetadataError};
+
+/// The reason's name and the whole sentence.
+fn refusal(path: &Path) -> (&'static str, String) {
+    let refused = PluginFile::new(path).load().expect_err("a refusal");
+    (refused.reason.id(), refused.to_string())
+}
+
+fn refusal_of(definitions: &[&str]) -> (&'static str, String) {
+    let directory = temporary();
+    refusal(&c_plugin(directory.path(), "plugin.so", definitions))
+}
+
+fn assert_refused(definitions: &[&str], id: &str, words: &[&str]) {
+    let (got, sentence) = refusal_of(definitions);
+    assert_eq!(got, id, "{sentence}");
+    for word in words {
+        assert!(sentence.contains(word), "'{word}' is not in: {sentence}");
+    }
+}
+
+#[test]
+fn a_plugin_in_c_loads_and_says_who_it_is() {
+    let directory = temporary();
+    let loaded = PluginFile::new(c_plugin(directory.path(), "plugin.so", &[])).load().unwrap();
+    assert_eq!(loaded.metadata.name, "c-nothing");
+    assert_eq!(loaded.metadata.version, semver::Version::new(1, 0, 0));
+    assert_eq!(loaded.metadata.licence, "Apache-2.0");
+}
+
+#[test]
+fn a_missing_file_is_called_missing() {
+    let (id, sentence) = refusal(Path::new("/nowhere/plugin.so"));
+    assert_eq!(id, "missing");
+    assert!(sentence.contains("/nowhere/plugin.so"), "{sentence}");
+}
+
+#[test]
+fn directories_and_named_pipes_are_no_plugin_files() {
+    let directory = temporary();
+    assert_eq!(refusal(directory.path()).0, "not-a-file");
+    let pipe = directory.path().join("pipe.so");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let (id, sentence) = refusal(&pipe);
+    assert_eq!(id, "not-a-file");
+    assert!(sentence.contains("a named pipe"), "{sentence}");
+}
+
+#[test]
+fn a_text_file_is_not_an_elf_file() {
+    let directory = temporary();
+    let path = directory.path().join("plugin.so");
+    for content in ["hello, world", "", "\x7fEL"] {
+        std::fs::write(&path, content).unwrap();
+        assert_eq!(refusal(&path).0, "not-elf");
+    }
+}
+
+#[test]
+fn a_file_that_others_may_write_is_refused_with_its_mode_and_the_remedy() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    for mode in [0o775, 0o757] {
+        set_mode(&path, mode);
+        let (id, sentence) = refusal(&path);
+        assert_eq!(id, "writable");
+        assert!(sentence.contains(&format!("{mode:03o}")) && sentence.contains("chmod go-w"), "{sentence}");
+        assert_eq!(inspect(&path).unwrap().refusal.unwrap().id(), "writable");
+    }
+}
+
+#[test]
+fn a_library_without_the_metadata_symbol_is_not_a_plugin() {
+    assert_refused(&["NO_META"], "not-a-plugin", &["crossdock_plugin_meta_v1"]);
+}
+
+#[test]
+fn another_abi_version_is_refused_with_both_versions() {
+    assert_refused(&["MAJOR=1"], "abi-version", &["ABI 1.1", "expected 0.1"]);
+    assert_refused(&["MINOR=2"], "abi-version", &["ABI 0.2", "expected 0.1"]);
+    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.1"]);
+}
+
+#[test]
+fn a_range_that_leaves_this_host_out_is_refused() {
+    assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "0.1.0"]);
+}
+
+#[test]
+fn metadata_that_makes_no_sense_is_refused_with_the_field() {
+    assert_refused(&["META_MAGIC=1"], "bad-metadata", &["magic"]);
+    assert_refused(&["META_SIZE=16"], "bad-metadata", &["16 bytes"]);
+    assert_refused(&["N_SIZES=33"], "bad-metadata", &["33 struct sizes"]);
+    assert_refused(&["VERSION=\"one\""], "bad-metadata", &["'version'", "one"]);
+    assert_refused(&["RANGE=\"some\""], "bad-metadata", &["'api_range'", "some"]);
+    assert_refused(&["NAME=\"a/b\""], "bad-metadata", &["name", "a/b"]);
+    assert_refused(&["NAME=\"\""], "bad-metadata", &["name"]);
+    assert_refused(&["NAME=\"a\\xff\""], "bad-metadata", &["'name' is not UTF-8"]);
+    let unterminated = format!("VERSION=\"{}\"", "1".repeat(32));
+    assert_refused(&[&unterminated], "bad-metadata", &["'version' has no terminating NUL"]);
+}
+
+#[test]
+fn structs_of_another_size_are_named_with_both_sizes() {
+    assert_refused(&["SIZES={72,80,128,49}"], "struct-sizes", &["crossdock_error expected 48 bytes, got 49"]);
+    assert_refused(&["N_SIZES=19"], "struct-sizes", &["19 structs, expected 20"]);
+}
+
+#[test]
+fn metadata_with_pointers_in_it_is_refused_unread() {
+    assert_refused(&["META_POINTERS"], "bad-metadata", &["pointers"]);
+}
+
+#[test]
+fn an_unresolved_symbol_is_named() {
+    assert_refused(&["UNRESOLVED"], "dlopen", &["a_function_that_nobody_has"]);
+}
+
+#[test]
+fn an_entry_that_cannot_be_used_is_refused() {
+    assert_refused(&["NO_ENTRY"], "no-entry", &["crossdock_plugin_v1"]);
+    assert_refused(&["ENTRY_MAGIC=7"], "bad-entry", &["magic"]);
+    assert_refused(&["DESTROY=0"], "bad-entry", &["'destroy' is NULL"]);
+}
+
+#[test]
+fn a_library_for_another_machine_is_named() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let good = std::fs::read(&path).unwrap();
+    let patched = |at: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = byte;
+        std::fs::write(&path, bytes).unwrap();
+        refusal(&path)
+    };
+    let other = if cfg!(target_arch = "x86_64") { (0xb7, "aarch64") } else { (0x3e, "x86-64") };
+    for (at, byte, got) in [(4, 1, "32-bit"), (5, 2, "big-endian"), (18, other.0, other.1)] {
+        let (id, sentence) = patched(at, byte);
+        assert_eq!(id, "wrong-machine", "{sentence}");
+        assert!(sentence.contains(got), "{sentence}");
+    }
+}
+
+#[test]
+fn metadata_survives_stripping_and_the_loss_of_all_section_headers() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let expected = inspect(&path).unwrap().metadata;
+    let stripped = std::process::Command::new("strip").arg(&path).status().unwrap();
+    assert!(stripped.success());
+    assert_eq!(inspect(&path).unwrap().metadata, expected);
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[0x28..0x30].fill(0);
+    bytes[0x3a..0x40].fill(0);
+    assert_eq!(Metadata::from_bytes(&bytes).unwrap(), expected);
+}
+
+#[test]
+fn a_truncated_library_is_an_error_at_every_length() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let bytes = std::fs::read(&path).unwrap();
+    let whole = Metadata::from_bytes(&bytes).unwrap();
+    for length in (0..bytes.len()).step_by(7) {
+        match Metadata::from_bytes(&bytes[..length]) {
+            // Section headers come last, and nobody needs them.
+            Ok(metadata) => assert_eq!(metadata, whole),
+            Err(MetadataError::NotElf) => assert!(length < 4),
+            Err(error) => assert!(matches!(error, MetadataError::Damaged(_)), "{length}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn no_single_wrong_byte_in_the_headers_makes_the_reader_panic() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let tables = bytes.len().min(6 << 10);
+    for i in 0..tables {
+        let good = bytes[i];
+        for bad in [0, 0xff, good ^ 0x80, good.wrapping_add(1)] {
+            bytes[i] = bad;
+            let _ = Metadata::from_bytes(&bytes);
+        }
+        bytes[i] = good;
+    }
+}
+
+#[test]
+fn one_file_is_one_image_and_two_files_are_two() {
+    let directory = temporary();
+    let first = c_plugin(directory.path(), "a.so", &["NAME=\"a\""]);
+    let second = c_plugin(directory.path(), "b.so", &["NAME=\"b\""]);
+    let a = PluginFile::new(&first).load().unwrap();
+    let b = PluginFile::new(&second).load().unwrap();
+    let again = PluginFile::new(&first).load().unwrap();
+    assert!(std::ptr::eq(a.entry, again.entry));
+    assert!(!std::ptr::eq(a.entry, b.entry));
+    assert_eq!((a.metadata.name.as_str(), b.metadata.name.as_str()), ("a", "b"));
+}
+
+#[test]
+fn a_file_that_was_rewritten_after_loading_is_refused() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    PluginFile::new(&path).load().unwrap();
+    // The same bytes at another time: other bytes under a mapped library would end this very process.
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let (id, sentence) = refusal(&path);
+    assert_eq!(id, "changed", "{sentence}");
+}

@@ -1,0 +1,192 @@
+//! Tables for host applications.
+
+mod common;
+
+use std::sync::Arc;
+
+use arrow_array::{
+    Array, BooleanArray, Int32Array, RecordBatch, StringArray, types::TimestampMicrosecondType,
+};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use common::mini;
+use crossdock::api::Device;
+use crossdock::{ColumnSlice, Error, Session, Table};
+
+const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+
+fn session(device: Device) -> Session {
+    mini::host().session().device(device).open().unwrap()
+}
+
+fn one(data_type: DataType, nullable: bool) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("price", data_type, nullable)]))
+}
+
+/// The usage error of a table of one column.
+fn misfit(data_type: DataType, nullable: bool, column: ColumnSlice<'_>) -> String {
+    let error =
+        Table::from_columns(&session(Device::CPU), one(data_type, nullable), &[column]).err().unwrap();
+    assert!(matches!(error, Error::Usage(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.starts_with("column 'price': "), "{text}");
+    text
+}
+
+#[test]
+fn slices_of_every_kind_become_a_table_on_every_device() {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("i", DataType::Int32, true),
+        Field::new("t", DataType::Timestamp(TimeUnit::Microsecond, None), false),
+        Field::new("f", DataType::Float16, false),
+        Field::new("b", DataType::Boolean, true),
+        Field::new("s", DataType::Utf8, true),
+        Field::new("o", DataType::Utf8, false),
+    ]));
+    for device in DEVICES {
+        let session = session(device);
+        let columns = [
+            ColumnSlice::new(&[1i32, 2, 3][..]).with_validity(&[true, false, true]),
+            ColumnSlice::new(&[10i64, 20, 30][..]),
+            ColumnSlice::raw(&[0x00, 0x3c, 0x00, 0x40, 0x00, 0x42]),
+            ColumnSlice::new(&[true, false, true][..]).with_validity_bits(&[0b110]),
+            ColumnSlice::new(&["a", "", "déf"][..]),
+            ColumnSlice::with_offsets(&[0, 1, 1, 3], b"xyz"),
+        ];
+        let table = Table::from_columns(&session, schema.clone(), &columns).unwrap();
+        assert_eq!(table.rows(), 3);
+        assert_eq!(table.batches()[0].device(), device);
+        let batch = table.to_record_batches().unwrap().remove(0);
+        assert_eq!(batch.schema(), schema);
+        let ints = batch.column(0).as_any().downcast_ref::<Int32Array>().unwrap();
+        assert_eq!(ints.iter().collect::<Vec<_>>(), [Some(1), None, Some(3)]);
+        let times =
+            batch.column(1).as_any().downcast_ref::<arrow_array::PrimitiveArray<TimestampMicrosecondType>>();
+        assert_eq!(times.unwrap().values(), &[10, 20, 30]);
+        let floats = batch.column(2).to_data();
+        assert_eq!(floats.buffers()[0].as_slice(), [0x00, 0x3c, 0x00, 0x40, 0x00, 0x42]);
+        let bools = batch.column(3).as_any().downcast_ref::<BooleanArray>().unwrap();
+        assert_eq!(bools.iter().collect::<Vec<_>>(), [None, Some(false), Some(true)]);
+        let texts = batch.column(4).as_any().downcast_ref::<StringArray>().unwrap();
+        assert_eq!(texts.iter().flatten().collect::<Vec<_>>(), ["a", "", "déf"]);
+        let offsets = batch.column(5).as_any().downcast_ref::<StringArray>().unwrap();
+        assert_eq!(offsets.iter().flatten().collect::<Vec<_>>(), ["x", "", "yz"]);
+    }
+}
+
+#[test]
+fn another_number_of_columns_is_refused_with_both_numbers() {
+    let error = Table::from_columns(&session(Device::CPU), one(DataType::Int32, false), &[]).err().unwrap();
+    assert!(
+        error.to_string().contains("expected 1 columns") && error.to_string().contains("got 0"),
+        "{error}"
+    );
+}
+
+#[test]
+fn columns_of_different_lengths_are_refused_with_the_columns_name_and_both_lengths() {
+    let schema = Arc::new(Schema::new(vec![
+        Field::new("a", DataType::Int32, false),
+        Field::new("price", DataType::Int32, false),
+    ]));
+    let columns = [ColumnSlice::new(&[1i32, 2][..]), ColumnSlice::new(&[1i32, 2, 3][..])];
+    let error = Table::from_columns(&session(Device::CPU), schema, &columns).err().unwrap().to_string();
+    assert!(error.contains("column 'price': expected 2 values") && error.contains("got 3"), "{error}");
+}
+
+#[test]
+fn values_of_another_width_or_type_are_refused_with_what_was_expected() {
+    let text = misfit(DataType::Int32, false, ColumnSlice::new(&[1i64][..]));
+    assert!(
+        text.contains("expected values of Int32, 4 bytes each, got values of Int64, 8 bytes each"),
+        "{text}"
+    );
+    let text = misfit(DataType::Int32, false, ColumnSlice::new(&[1f32][..]));
+    assert!(text.contains("got values of Float32"), "{text}");
+    let text = misfit(DataType::Date32, false, ColumnSlice::new(&[1u32][..]));
+    assert!(text.contains("expected values of Date32"), "{text}");
+    let text = misfit(DataType::Int32, false, ColumnSlice::raw(&[0; 7]));
+    assert!(text.contains("a multiple of 4 bytes") && text.contains("got 7 bytes"), "{text}");
+    let text = misfit(DataType::Utf8, false, ColumnSlice::raw(&[0; 8]));
+    assert!(text.contains("expected texts") && text.contains("got raw bytes"), "{text}");
+    let text = misfit(DataType::Int32, false, ColumnSlice::new(&["a"][..]));
+    assert!(text.contains("got texts"), "{text}");
+    let list = DataType::new_list(DataType::Int32, true);
+    assert!(misfit(list, false, ColumnSlice::raw(&[0; 8])).contains("a type that slices can be given for"));
+}
+
+#[test]
+fn offsets_that_contradict_the_data_are_refused_with_the_first_wrong_one() {
+    let offsets = |offsets: &'static [i32], data: &'static [u8]| {
+        misfit(DataType::Utf8, false, ColumnSlice::with_offsets(offsets, data))
+    };
+    assert!(offsets(&[], b"").contains("one more offset than values"));
+    assert!(offsets(&[0, 2, 1], b"ab").contains("offset 2 is 1, expected 2 to 2"));
+    assert!(offsets(&[0, 9], b"ab").contains("offset 1 is 9"));
+    assert!(offsets(&[-1, 1], b"ab").contains("offset 0 is -1"));
+    assert!(offsets(&[0, 1, 2], "é".as_bytes()).contains("value 0 is not UTF-8"));
+}
+
+#[test]
+fn validity_that_does_not_fit_is_refused() {
+    let values = &[1i32, 2, 3][..];
+    let text = misfit(DataType::Int32, true, ColumnSlice::new(values).with_validity(&[true]));
+    assert!(text.contains("validity for 3 values, got 1"), "{text}");
+    let text = misfit(DataType::Int32, true, ColumnSlice::new(values).with_validity_bits(&[]));
+    assert!(text.contains("expected 1 bytes of validity bits"), "{text}");
+    let text = misfit(DataType::Int32, false, ColumnSlice::new(values).with_validity(&[true, false, true]));
+    assert!(text.contains("value 1 is null"), "{text}");
+}
+
+#[test]
+fn record_batches_come_back_as_they_went_in_on_every_device() {
+    let schema = Arc::new(Schema::new_with_metadata(
+        vec![Field::new("v", DataType::Int32, true), Field::new("s", DataType::Utf8, true)],
+        [("owner".to_string(), "us".to_string())],
+    ));
+    let ints = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(4)]));
+    let texts = Arc::new(StringArray::from(vec![None, Some("b"), Some(""), Some("d")]));
+    let batch = RecordBatch::try_new(schema.clone(), vec![ints, texts]).unwrap();
+    for device in DEVICES {
+        let session = session(device);
+        let pieces = [batch.clone(), batch.slice(1, 2)];
+        let table = Table::from_record_batches(&session, schema.clone(), &pieces).unwrap();
+        assert_eq!(table.to_record_batches().unwrap(), pieces);
+    }
+}
+
+#[test]
+fn a_record_batch_with_rows_and_no_columns_keeps_its_rows() {
+    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(5));
+    let empty = Arc::new(Schema::empty());
+    let batch = RecordBatch::try_new_with_options(empty, vec![], &options).unwrap();
+    let table = Table::from_record_batch(&session(Device::CPU), &batch).unwrap();
+    assert_eq!(table.rows(), 5);
+    assert_eq!(table.to_record_batches().unwrap()[0].num_rows(), 5);
+}
+
+#[test]
+fn a_record_batch_of_another_schema_is_refused() {
+    let array: Arc<dyn Array> = Arc::new(Int32Array::from(vec![1]));
+    let batch = RecordBatch::try_new(one(DataType::Int32, false), vec![array]).unwrap();
+    let other = one(DataType::Int64, false);
+    assert!(Table::from_record_batches(&session(Device::CPU), other, &[batch]).is_err());
+}
+
+#[test]
+fn tables_are_read_from_and_written_to_files_that_a_plugin_knows() {
+    let directory = common::temporary();
+    let path = directory.path().join("t.mini");
+    let session = session(Device::CPU);
+    let columns = [ColumnSlice::new(&[1i32, 2, 3, 4, 5][..])];
+    let table = Table::from_columns(&session, mini::schema(), &columns).unwrap();
+    table.write(&path).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), mini::bytes(&[1, 2, 3, 4, 5]));
+    let again = Table::read(&session, &path).unwrap();
+    assert_eq!((again.rows(), again.batches().len()), (5, 2));
+}
+
+#[test]
+fn arrow_ipc_without_its_plugin_is_an_error_that_names_it() {
+    let error = Table::from_ipc_bytes(&session(Device::CPU), vec![0; 8]).err().unwrap();
+    assert!(error.to_string().contains("arrow-ipc"), "{error}");
+}
