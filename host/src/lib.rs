@@ -1,4 +1,40 @@
-//! The dock: loads plugins and moves tables between them.
+//! A host for Crossdock plugins: finds them, loads them, and moves tables between the formats that they read and write.
+//!
+//! A [`Host`] has one owner of memory and the plugins that were found. A [`Session`] has a device, settings, and plugin
+//! instances of its own; it reads ([`Session::read`]), writes ([`Session::write`]), converts ([`Session::conversion`])
+//! and plans ([`Session::plan`]). A [`Table`] is what a host application builds from slices, record batches, files or
+//! device arrays, and turns back into them.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use arrow_schema::{DataType, Field, Schema};
+//! use crossdock::{ColumnSlice, Host, Table};
+//!
+//! let host = Host::builder().build()?;
+//! let session = host.session().open()?;
+//! let schema = Arc::new(Schema::new(vec![
+//!     Field::new("id", DataType::Int64, false),
+//!     Field::new("name", DataType::Utf8, true),
+//! ]));
+//! let columns = [
+//!     ColumnSlice::new(&[1i64, 2, 3][..]),
+//!     ColumnSlice::new(&["a", "b", ""][..]).with_validity(&[true, true, false]),
+//! ];
+//! let table = Table::from_columns(&session, schema, &columns)?;
+//! let batches = table.to_record_batches()?;
+//! assert_eq!(batches[0].num_rows(), 3);
+//!
+//! drop((batches, table, session));
+//! assert!(host.settle().is_empty(), "nothing is left in memory");
+//! # Ok::<(), crossdock::Error>(())
+//! ```
+//!
+//! **Lifetimes.** Batches, exported arrays and tables hold what they need: they may outlive the session and the host
+//! that made them. A plugin's instance is destroyed on a thread of its own, once its handles are closed and everything
+//! that it lent out under a reference to the host is released; its code stays mapped for the life of the process.
+//!
+//! **Threads.** Everything here may be used from any thread. [`Host::settle`] must not be called from inside a plugin.
+
 pub mod convert;
 pub mod discovery;
 mod error;

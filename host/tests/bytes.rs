@@ -1,4 +1,5 @@
 //! Sources and sinks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! The command, in a directory where no plugin lies beside it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
@@ -183,6 +184,7 @@ fn ctrl_c_ends_a_wait_for_input_with_one_line_and_status_1() {
     while !catches() {
         std::thread::yield_now();
     }
+    // SAFETY: our own child, which has not been waited for.
     unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGINT) };
     let stdin = child.stdin.take();
     let output = child.wait_with_output().unwrap();

@@ -1,4 +1,5 @@
 //! Conversions, with a plugin that is linked in.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

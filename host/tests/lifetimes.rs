@@ -1,4 +1,5 @@
 //! How long things live. One test at a time: they count the instances of the process.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
@@ -50,6 +51,7 @@ mod lender {
         HOST.store(host.cast_mut(), Ordering::SeqCst);
         // The instance's own reference, for as long as it lives.
         retain();
+        // SAFETY: the host's out parameter.
         unsafe { *out = HOST.as_ptr().cast() };
         abi::OK
     }
@@ -66,12 +68,14 @@ mod lender {
     /// Something is lent out.
     pub fn retain() {
         let host = HOST.load(Ordering::SeqCst);
+        // SAFETY: the host object is alive: the instance or what it lent out holds a reference.
         unsafe { ((*host).retain.unwrap())(host) };
     }
 
     /// It is released.
     pub fn release() {
         let host = HOST.load(Ordering::SeqCst);
+        // SAFETY: gives back a reference that was taken above.
         unsafe { ((*host).release.unwrap())(host) };
     }
 
@@ -180,6 +184,7 @@ fn a_strangers_array_is_released_exactly_once_when_its_last_holder_is_gone() {
     static RELEASED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
         RELEASED.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: called with the array that it belongs to.
         unsafe { (*array).release = None };
     }
     static VALUES: [i32; 2] = [4, 5];
@@ -189,10 +194,7 @@ fn a_strangers_array_is_released_exactly_once_when_its_last_holder_is_gone() {
     child.release = Some(release);
     let mut children = [std::ptr::from_mut(&mut child)];
     let mut no_buffers = [std::ptr::null()];
-    let mut raw = abi::ArrowDeviceArray::default();
-    raw.device_type = abi::DEVICE_CPU;
-    raw.device_id = -1;
-    raw.array = abi::ArrowArray {
+    let root = abi::ArrowArray {
         length: 2,
         n_buffers: 1,
         n_children: 1,
@@ -201,10 +203,18 @@ fn a_strangers_array_is_released_exactly_once_when_its_last_holder_is_gone() {
         release: Some(release),
         ..Default::default()
     };
+    let raw = abi::ArrowDeviceArray {
+        array: root,
+        device_type: abi::DEVICE_CPU,
+        device_id: -1,
+        ..Default::default()
+    };
     let host = host();
     let session = host.session().open().unwrap();
     let schema_raw = crossdock_arrays::export_schema(&schema()).unwrap();
-    let table = Table::from_device_record_batch(&session, unsafe { Owned::new(raw) }, schema_raw).unwrap();
+    // SAFETY: a valid array whose parts outlive it, and that nobody else releases.
+    let raw = unsafe { Owned::new(raw) };
+    let table = Table::from_device_record_batch(&session, raw, schema_raw).unwrap();
     let lent = table.clone().to_device_record_batches().unwrap();
     drop(table);
     assert_eq!(RELEASED.load(Ordering::SeqCst), 0);

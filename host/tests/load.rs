@@ -1,4 +1,5 @@
 //! What is refused, and in which words.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

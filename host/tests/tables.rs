@@ -1,4 +1,5 @@
 //! Tables for host applications.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

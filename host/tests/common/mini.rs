@@ -104,6 +104,7 @@ impl Drop for Mini {
 
 impl Mini {
     fn stream(&self, call: &Call<'_>) -> Result<Stream> {
+        // SAFETY: the call's own stream, which its caller keeps alive.
         unsafe { Stream::of_call(&self.memory, call.device(), call.stream()) }
     }
 }
@@ -190,6 +191,7 @@ impl BatchStream for One {
         let batch = self.array.take().map(|array| {
             let mut raw = abi::Batch::new();
             raw.array = array.into_raw();
+            // SAFETY: the array was the `Owned` one's; a batch without a schema of its own.
             unsafe { Owned::new(raw) }
         });
         Ok(batch)
@@ -209,6 +211,7 @@ impl Exporter for Mini {
         _from: Device,
         _options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
+        // SAFETY: the caller's schema, valid for the call.
         let schema = unsafe { import_schema_ref(schema) }?;
         let column = |field: &Arc<Field>| ColumnPlan {
             name: field.name().clone(),
@@ -232,6 +235,7 @@ impl Exporter for Mini {
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
         options.only("mini", &[])?;
+        // SAFETY: the caller's schema, valid for the call.
         let schema = Arc::new(unsafe { import_schema_ref(schema) }?);
         if sink.is_some() && schema.fields().iter().any(|field| field.data_type() != &DataType::Int32) {
             return Err(Error::unsupported("mini holds one Int32 column"));
@@ -256,6 +260,7 @@ impl BatchWriter for MiniWriter {
         assert!(batch_schema(&batch)?.is_none());
         let Some(sink) = &mut self.sink else {
             let mut raw = batch.into_raw();
+            // SAFETY: the batch was the `Owned` one's, and it has no schema of its own.
             let array = unsafe { Owned::take(&mut raw.array) };
             return Ok(vec![Capsule::new(export_schema(&self.schema)?), Capsule::new(array)]);
         };
