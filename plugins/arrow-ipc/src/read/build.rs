@@ -2,7 +2,7 @@
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
-use crossdock_arrays::layout::layout;
+use crossdock_arrays::layout::{Layout, layout};
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::Error;
 
@@ -16,9 +16,10 @@ use crate::wire::schema::{Column, Kind, at};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
     nodes: usize,
-    /// Without unions' validity and views' data buffers.
+    /// Without views' data buffers, and as of version 5.
     buffers: usize,
-    unions: usize,
+    /// Arrays that had a validity buffer before version 5 and have none since.
+    bare: usize,
     views: usize,
 }
 
@@ -34,7 +35,7 @@ impl Shape {
         let row = layout(column.field.data_type());
         self.nodes += 1;
         self.buffers += row.n_buffers();
-        self.unions += usize::from(matches!(column.field.data_type(), DataType::Union(..)));
+        self.bare += usize::from(had_validity(&row));
         self.views += usize::from(row.variadic);
         if let Kind::Plain { children } = &column.kind {
             children.iter().for_each(|child| self.add(child));
@@ -53,17 +54,22 @@ impl Shape {
             return differs("counts of views' data buffers", self.views, meta.variadic.len());
         }
         let data = meta.variadic.iter().fold(0usize, |sum, n| sum.saturating_add(*n));
-        let unions = if meta.unions_have_validity { self.unions } else { 0 };
-        let expected = (self.buffers + unions).saturating_add(data);
+        let bare = if meta.all_have_validity { self.bare } else { 0 };
+        let expected = (self.buffers + bare).saturating_add(data);
         if meta.spans.len() == expected { Ok(()) } else { differs("buffers", expected, meta.spans.len()) }
     }
+}
+
+/// Whether arrays of this row had a validity buffer before version 5: unions and run-end encoded ones.
+fn had_validity(row: &Layout<'_>) -> bool {
+    !row.has_validity && !row.all_null
 }
 
 /// What is left of a message while its arrays are built.
 pub struct Builder<'a> {
     nodes: std::slice::Iter<'a, Node>,
     variadic: std::slice::Iter<'a, usize>,
-    unions_have_validity: bool,
+    all_have_validity: bool,
     slots: Slots,
     dictionaries: &'a mut Dictionaries,
     stream: &'a Stream,
@@ -80,7 +86,7 @@ impl<'a> Builder<'a> {
         Self {
             nodes: meta.nodes.iter(),
             variadic: meta.variadic.iter(),
-            unions_have_validity: meta.unions_have_validity,
+            all_have_validity: meta.all_have_validity,
             slots,
             dictionaries,
             stream,
@@ -97,13 +103,13 @@ impl<'a> Builder<'a> {
         let node = *self.nodes.next().ok_or_else(missing)?;
         let data_type = column.field.data_type();
         let row = layout(data_type);
-        let is_union = matches!(data_type, DataType::Union(..));
-        if is_union && self.unions_have_validity {
+        if had_validity(&row) && self.all_have_validity {
             self.slots.next()?;
             if node.nulls > 0 {
                 return Err(Error::unsupported(format!(
-                    "a union with {} nulls of its own, as only versions before Arrow 1.0 wrote them: write the data \
-                     again with a newer one",
+                    "a {} with {} nulls of its own, as only versions before Arrow 1.0 wrote them: write the data again \
+                     with a newer one",
+                    if matches!(data_type, DataType::Union(..)) { "union" } else { "run-end encoded array" },
                     node.nulls
                 )));
             }

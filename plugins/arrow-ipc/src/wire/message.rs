@@ -61,8 +61,8 @@ pub struct BatchMeta {
     pub variadic: Vec<usize>,
     /// How the buffers are compressed.
     pub codec: Option<Codec>,
-    /// Whether unions have validity buffers, as before version 5.
-    pub unions_have_validity: bool,
+    /// Whether all types but null have validity buffers, unions too, as before version 5.
+    pub all_have_validity: bool,
 }
 
 /// What Arrow 0.17 marked its experimental compression with, in messages of version 4.
@@ -153,7 +153,7 @@ fn read_batch(
         spans,
         variadic,
         codec: codec.transpose()?,
-        unions_have_validity: version == MetadataVersion::V4,
+        all_have_validity: version == MetadataVersion::V4,
     })
 }
 

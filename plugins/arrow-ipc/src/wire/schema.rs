@@ -140,5 +140,6 @@ pub fn check_depth(depth: usize) -> Result<()> {
 
 /// Says in which field an error happened.
 pub fn at(error: Error, field: &str) -> Error {
-    error.context(format_args!("field '{field}'"))
+    // A name may hold line ends, and a message is one line.
+    error.context(format_args!("field '{}'", field.escape_debug()))
 }

@@ -60,6 +60,17 @@ pub fn read_metadata(pairs: Option<Pairs<'_>>) -> Result<Metadata> {
     Ok(metadata)
 }
 
+/// Names go through C, where a NUL would end them.
+pub fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
+    if text.contains('\0') {
+        return Err(Error::unsupported(format!(
+            "{what}, '{}', has a NUL in it, which Arrow's C interface cannot carry",
+            text.escape_debug()
+        )));
+    }
+    Ok(text)
+}
+
 fn read_field(field: arrow_ipc::Field<'_>, depth: usize) -> Result<Column> {
     check_depth(depth)?;
     let children = field.children().into_iter().flatten().enumerate();
@@ -69,7 +80,7 @@ fn read_field(field: arrow_ipc::Field<'_>, depth: usize) -> Result<Column> {
     let fields = children.iter().map(|child| child.field.clone()).collect();
     let plain = types_read::read(field, fields)?;
     // Not every writer says "nullable" for a field of nulls; it has no other values.
-    let name = field.name().unwrap_or_default();
+    let name = without_nul(field.name().unwrap_or_default(), "its name")?;
     let make = |data_type: DataType| -> Result<Field> {
         Ok(Field::new(name, data_type, field.nullable())
             .with_metadata(read_metadata(field.custom_metadata())?))

@@ -4,6 +4,8 @@ use arrow_ipc::{DateUnit, Precision, Type, UnionMode};
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit, UnionFields};
 use crossdock_plugin_api::{Error, Result};
 
+use super::schema_read::without_nul;
+
 /// The type of `field`, its children's fields given. Of a dictionary-encoded field: of its values.
 pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>) -> Result<DataType> {
     let kind = field.type_type();
@@ -43,7 +45,8 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>) -> Result<Data
         Type::Time => time(field.type_as_time().ok_or_else(none)?)?,
         Type::Timestamp => {
             let timestamp = field.type_as_timestamp().ok_or_else(none)?;
-            DataType::Timestamp(time_unit(timestamp.unit())?, timestamp.timezone().map(Into::into))
+            let zone = timestamp.timezone().map(|zone| without_nul(zone, "its time zone")).transpose()?;
+            DataType::Timestamp(time_unit(timestamp.unit())?, zone.map(Into::into))
         }
         Type::Duration => DataType::Duration(time_unit(field.type_as_duration().ok_or_else(none)?.unit())?),
         Type::Interval => DataType::Interval(match field.type_as_interval().ok_or_else(none)?.unit() {
