@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, import_batch, import_schema};
+use crossdock_arrays::{DeviceBatch, Level, import_batch, import_schema, validate};
 use crossdock_plugin_api::{
-    BatchStreamHandle, CallSettings, Capsule, Input as ApiInput, Options, Progress, Source,
+    BatchStreamHandle, CallSettings, Capsule, Input as ApiInput, Options, Progress, Source, Validate,
 };
 
 use crate::error::{Error, Result};
@@ -143,8 +143,12 @@ impl Reader {
         self.check_input()?;
         let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&self.name, error))?;
         let Some(raw) = next else { return Ok(None) };
-        let batch = import_batch(raw, &self.schema, self.session.memory())
-            .map_err(|error| Error::data(format!("{} gave a wrong batch", self.plugin), error))?;
+        let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
+        let batch = import_batch(raw, &self.schema, self.session.memory()).map_err(wrong)?;
+        // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
+        if self.session.validate_structs() == Validate::Full {
+            validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;
+        }
         self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.bytes());
         Ok(Some(batch))
     }

@@ -2,8 +2,9 @@
 //! unwinding stops, results become codes, and an instance that panicked answers nothing but releases.
 
 use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use crate::abi;
 use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ impl Poison {
             Some(message) => {
                 Error::panicked(format!("refused: this plugin instance panicked earlier: {message}"))
             }
-            None => match catch_unwind(AssertUnwindSafe(body)) {
+            None => match catch(body) {
                 Ok(Ok(())) => return abi::OK,
                 Ok(Err(error)) => error,
                 Err(payload) => {
@@ -50,7 +51,7 @@ impl Poison {
 
     /// Runs a release: always, poisoned or not, and silently.
     pub fn leave(&self, body: impl FnOnce()) {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(body)) {
+        if let Err(payload) = catch(body) {
             self.poison(payload);
         }
     }
@@ -65,8 +66,36 @@ impl Poison {
         };
         // Dropping a payload can panic again, and then there is no door left to catch it.
         std::mem::forget(payload);
+        let place = PLACE.take().map_or_else(String::new, |place| format!(" (at {place})"));
+        let message = message + &place;
         self.0.get_or_init(|| message).clone()
     }
+}
+
+thread_local! {
+    /// How many doors this thread stands behind.
+    static INSIDE: Cell<u32> = const { Cell::new(0) };
+    /// Where the last panic behind a door began.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `body` and catches its panic, which becomes an error's words and is not printed as well: the standard error
+/// stream is the application's. Panics elsewhere are reported as they always were.
+fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if INSIDE.get() == 0 {
+                return usual(info);
+            }
+            PLACE.set(info.location().map(ToString::to_string));
+        }));
+    });
+    INSIDE.set(INSIDE.get() + 1);
+    let result = catch_unwind(AssertUnwindSafe(body));
+    INSIDE.set(INSIDE.get() - 1);
+    result
 }
 
 /// Writes what `value` makes to an out parameter. A null one is the caller's mistake and is named here, before anything

@@ -134,7 +134,8 @@ impl Error {
         };
         let error = Self {
             code: Code(code),
-            message: text(from.message).unwrap_or_else(|| "no message was given".into()),
+            message: text(from.message)
+                .unwrap_or_else(|| format!("{}, without a message", Code(code).text())),
             details: text(from.details),
         };
         if let Some(release) = from.release {

@@ -24,7 +24,7 @@ const MOODS: [(&str, &[&str]); 18] = [
     ("cyclic-array", &["word"]),
     ("wide-array", &["9223372036854775807"]),
     ("wrong-device", &["99"]),
-    ("lying-sizes", &["sizes"]),
+    ("lying-sizes", &["word", "beyond what can be addressed"]),
 ];
 
 #[test]
