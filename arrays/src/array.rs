@@ -20,7 +20,7 @@ pub struct DeviceArray {
     pub(crate) children: Vec<DeviceArray>,
     pub(crate) dictionary: Option<Box<DeviceArray>>,
     /// A stranger's buffer of the sizes of the variadic buffers, where those are not all known.
-    pub(crate) view_sizes: Option<Buffer>,
+    pub(crate) view_sizes: Option<Box<Buffer>>,
     /// Levels, this one included.
     pub(crate) depth: usize,
     /// Where all buffers of the tree lie, if there are any.

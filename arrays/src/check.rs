@@ -28,17 +28,25 @@ impl DeviceArray {
     }
 
     fn one_device(&self) -> Result<Option<Device>> {
-        let own = self.buffers.iter().flatten().map(Buffer::device);
-        let below = self.children.iter().chain(self.dictionary.as_deref()).filter_map(|child| child.device);
-        let mut devices = own.chain(below);
-        let first = devices.next();
-        match devices.find(|device| Some(*device) != first) {
-            None => Ok(first),
-            Some(other) => {
-                let first = first.unwrap_or(Device::CPU);
-                Err(self.wrong(format!("it has buffers on {first} and on {other}: move them to one device")))
+        let mut first = None;
+        for buffer in self.buffers.iter().flatten() {
+            self.lies_on(&mut first, buffer.device())?;
+        }
+        for below in self.children.iter().chain(self.dictionary.as_deref()) {
+            if let Some(device) = below.device {
+                self.lies_on(&mut first, device)?;
             }
         }
+        Ok(first)
+    }
+
+    #[inline]
+    fn lies_on(&self, first: &mut Option<Device>, device: Device) -> Result<()> {
+        let expected = *first.get_or_insert(device);
+        if device == expected {
+            return Ok(());
+        }
+        Err(self.wrong(format!("it has buffers on {expected} and on {device}: move them to one device")))
     }
 
     /// The array itself, if [`Self::complete`] finds nothing wrong.
@@ -53,6 +61,7 @@ impl DeviceArray {
         self.offset.checked_add(self.len).filter(|end| i64::try_from(*end).is_ok())
     }
 
+    #[cold]
     fn wrong(&self, what: String) -> Error {
         Error::bad_data(format!("an array of type {}: {what}", self.data_type))
     }

@@ -239,7 +239,7 @@ impl Reader {
         raw: &abi::ArrowArray,
         data_type: &DataType,
         layout: &Layout<'_>,
-    ) -> Result<(Vec<Option<Buffer>>, Option<Buffer>)> {
+    ) -> Result<(Vec<Option<Buffer>>, Option<Box<Buffer>>)> {
         let least = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
         let most = if layout.variadic { least + MOST_VARIADIC } else { least };
         // Unions had a validity buffer before format version 5, and some producers still write its slot.
@@ -283,7 +283,7 @@ impl Reader {
         match sizes {
             Some(sizes) => {
                 let bytes = variadic.len() * 8;
-                Ok((buffers, Some(sizes.with_len(bytes)?)))
+                Ok((buffers, Some(Box::new(sizes.with_len(bytes)?))))
             }
             None => Err(Error::bad_data(format!(
                 "an array of type {data_type} has data buffers, but no buffer of their sizes"

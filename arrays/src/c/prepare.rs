@@ -129,7 +129,7 @@ impl<'a> Survey<'a> {
             }
         }
         if let Some(sizes) = &node.view_sizes {
-            self.kept.push(sizes.clone());
+            self.kept.push(Buffer::clone(sizes));
         }
         Ok(())
     }
