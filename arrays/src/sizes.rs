@@ -97,10 +97,9 @@ fn where_it_lies(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
     let (device, _) = stream.memory().pointer(sizes.address())?;
     let owner = ForeignOwner::new(sizes.clone());
     let bytes = sizes.len().map(|n| n as u64);
-    // SAFETY: the same range, kept alive by its own buffer; memory of the host is ready when its producer handed it
-    // over, and the wait for the array's event is kept for memory of a device.
+    // Host memory was ready when its producer handed it over; the array's event is about the device's.
     let ready = if device == Device::CPU { Ready::Now } else { sizes.ready().clone() };
-    // SAFETY: as above.
+    // SAFETY: the range of `sizes`, which the owner keeps alive.
     Ok(unsafe { Buffer::foreign(&owner, device, sizes.address(), bytes, ready) })
 }
 

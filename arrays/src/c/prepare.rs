@@ -162,12 +162,14 @@ fn one_event(mut events: Vec<&Ready>, device: Device, stream: &Stream) -> Result
     match events.as_slice() {
         [] => Ok(Ready::Now),
         [one] if device != Device::CPU => Ok((*one).clone()),
-        several => {
+        several if device == Device::CPU => {
             several.iter().try_for_each(|ready| stream.wait(ready))?;
-            if device == Device::CPU {
-                stream.synchronize()?;
-                return Ok(Ready::Now);
-            }
+            stream.synchronize()?;
+            Ok(Ready::Now)
+        }
+        several => {
+            let stream = nulls::stream_on(device, stream)?;
+            several.iter().try_for_each(|ready| stream.wait(ready))?;
             stream.record()
         }
     }
