@@ -90,6 +90,8 @@ impl Error {
             }
             next = error.source();
         }
-        line.split_whitespace().collect::<Vec<_>>().join(" ")
+        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+        // What plugins and files are called must not steer anybody's terminal.
+        line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
     }
 }

@@ -189,7 +189,7 @@ impl<'a> Registry<'a> {
     ) -> Result<Option<Choice>> {
         let hits: Vec<_> = all
             .iter()
-            .filter(|c| c.format.endings.iter().any(|e| name.ends_with(e.as_str())))
+            .filter(|c| c.format.endings.iter().any(|e| !e.is_empty() && name.ends_with(e.as_str())))
             .cloned()
             .collect();
         if !hits.is_empty() {

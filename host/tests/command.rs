@@ -6,15 +6,16 @@ mod common;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use common::{c_plugin, temporary};
+use common::c_plugin;
 
 /// The command, alone in a directory.
 struct Alone(tempfile::TempDir);
 
 impl Alone {
     fn new() -> Self {
-        let directory = temporary();
-        std::fs::copy(env!("CARGO_BIN_EXE_crossdock"), directory.path().join("crossdock")).unwrap();
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        // A link: a copy could still be open for writing in a child that another test forks just now.
+        std::fs::hard_link(env!("CARGO_BIN_EXE_crossdock"), directory.path().join("crossdock")).unwrap();
         Self(directory)
     }
 
