@@ -95,3 +95,15 @@ impl Error {
         line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_joins_the_layers_and_is_one_line_without_control_characters() {
+        let source = ApiError::bad_data("row 3:\n  \x1b[31mred");
+        let error = Error::Plugin { plugin: "p 1.0.0".into(), what: "read 'x'".into(), source };
+        assert_eq!(error.one_line(), "p 1.0.0 could not read 'x': row 3: ?[31mred");
+    }
+}

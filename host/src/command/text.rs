@@ -75,3 +75,32 @@ pub fn table(heading: &[&str], rows: &[Vec<String>], right: &[&str]) -> String {
     let head: Vec<String> = heading.iter().map(|name| name.to_string()).collect();
     std::iter::once(line(&head)).chain(rows.iter().map(|row| line(row))).collect::<Vec<_>>().join("\n") + "\n"
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_binary_and_decimal_units() {
+        for (text, expected) in
+            [("1", 1), ("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("3 KiB", 3072), ("4G", 4 << 30)]
+        {
+            assert_eq!(parse_bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "much", "0", "-1", "1.5GB", "99999999999TiB", "GB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_for_people() {
+        assert_eq!(["0", "999", "1,000", "1,234,567"], [0, 999, 1000, 1_234_567].map(count)[..]);
+        assert_eq!(["1023 B", "1.0 KiB", "1.5 MiB"], [1023, 1024, 3 << 19].map(bytes)[..]);
+    }
+
+    #[test]
+    fn tables_set_names_to_the_left_and_numbers_to_the_right() {
+        let rows = [vec!["read".to_string(), "7".to_string()], vec!["w".to_string(), "1,234".to_string()]];
+        assert_eq!(table(&["stage", "rows"], &rows, &["rows"]), "stage   rows\nread       7\nw      1,234\n");
+    }
+}
