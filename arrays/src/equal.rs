@@ -13,7 +13,12 @@ pub fn equal(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream) -> Result
 
 /// Where two batches differ first, in words; `None` where they do not. See [`equal`].
 pub fn first_difference(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream) -> Result<Option<String>> {
-    if left.schema() != right.schema() {
+    // arrow-rs's equality of fields leaves out whether a dictionary is ordered.
+    let ordered = |batch: &DeviceBatch| {
+        let fields = batch.schema().flattened_fields();
+        fields.iter().map(|field| field.dict_is_ordered()).collect::<Vec<_>>()
+    };
+    if left.schema() != right.schema() || ordered(left) != ordered(right) {
         return Ok(Some(format!("the schemas differ: {:?} and {:?}", left.schema(), right.schema())));
     }
     if left.len() != right.len() {

@@ -3,7 +3,10 @@
 
 mod common;
 
-use arrow_schema::DataType;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, Int32Array, UnionArray};
+use arrow_schema::{DataType, Field, UnionFields};
 use common::{Dock, field_of, samples};
 use crossdock_arrays::{equal, first_difference};
 use crossdock_memory::Device;
@@ -76,4 +79,18 @@ fn different_values_are_not_equal() {
         let same = array.slice(0, 5).to_data() == array.slice(4, 5).to_data();
         assert_eq!(equal(&left, &right, &dock.cpu).unwrap(), same, "{}", array.data_type());
     }
+}
+
+#[test]
+fn the_same_number_in_another_child_of_a_union_is_another_value() {
+    let dock = Dock::new();
+    let of = |id: i8| {
+        let fields = ["x", "y"].map(|name| Field::new(name, DataType::Int32, true));
+        let fields = UnionFields::try_new([0, 1], fields).unwrap();
+        let child: ArrayRef = Arc::new(Int32Array::from(vec![7]));
+        let union = UnionArray::try_new(fields, vec![id].into(), None, vec![child.clone(), child]).unwrap();
+        dock.batch(&[Arc::new(union)])
+    };
+    assert!(equal(&of(0), &of(0), &dock.cpu).unwrap());
+    assert!(!equal(&of(0), &of(1), &dock.cpu).unwrap());
 }

@@ -12,7 +12,7 @@ use crossdock_arrays::{
     DeviceBatch, batch_schema, export_batch, export_device_array, first_difference, import_batch,
     import_device_array,
 };
-use crossdock_memory::Device;
+use crossdock_memory::{Buffer, Device, ForeignOwner, Ready};
 use crossdock_plugin_api::{Owned, abi};
 use crossdock_test_support::DEVICES;
 
@@ -136,17 +136,31 @@ fn empty_text_goes_out_with_one_zero_offset_that_the_device_can_read() {
         let stream = dock.host.stream(device);
         let mut batch = dock.batch(&arrays()).slice(0, 0).unwrap().move_to(&stream, device).unwrap();
         batch.resolve_sizes(&stream).unwrap();
-        let array = &batch.columns()[1];
-        let raw = export_device_array(array, &stream).unwrap();
-        // SAFETY: the second of three entries.
-        let offsets = unsafe { *raw.array.buffers.add(1) };
-        assert!(!offsets.is_null());
-        if device == Device::CPU {
-            // SAFETY: on the CPU, four bytes long.
-            assert_eq!(unsafe { offsets.cast::<i32>().read() }, 0);
+        let raw = export_batch(&batch, false, &stream).unwrap();
+        assert_eq!(raw.array.device_type, device.r#type);
+        // SAFETY: the second column's list has three entries: validity, offsets, data.
+        let list = unsafe { std::slice::from_raw_parts((**raw.array.array.children.add(1)).buffers, 3) };
+        assert!(list[0].is_null() && !list[1].is_null() && list[2].is_null());
+        let kept = ForeignOwner::new(());
+        // SAFETY: one offset that `raw` keeps, which outlives the buffer.
+        let offset = unsafe { Buffer::foreign(&kept, device, list[1] as u64, Some(4), Ready::Now) };
+        assert_eq!(*offset.host_view(&stream).unwrap(), [0; 4]);
+    }
+}
+
+#[test]
+fn a_bitmap_goes_out_only_where_a_value_is_null() {
+    let dock = Dock::new();
+    for device in DEVICES {
+        let stream = dock.host.stream(device);
+        let batch = dock.batch(&arrays()).move_to(&stream, device).unwrap();
+        for (offset, len, nulls) in [(0, 3, 1), (1, 2, 1), (2, 1, 0), (0, 1, 0)] {
+            let slice = batch.slice(offset, len).unwrap();
+            let raw = export_device_array(&slice.columns()[0], &stream).unwrap();
+            // SAFETY: the first of two entries.
+            let validity = unsafe { *raw.array.buffers };
+            assert_eq!((raw.array.null_count, validity.is_null()), (nulls, nulls == 0), "{offset} {len}");
         }
-        // SAFETY: the other two entries.
-        unsafe { assert!((*raw.array.buffers).is_null() && (*raw.array.buffers.add(2)).is_null()) };
     }
 }
 

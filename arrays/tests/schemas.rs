@@ -38,7 +38,13 @@ fn schema() -> Schema {
 #[test]
 fn a_schema_of_every_type_comes_back_with_flags_and_metadata() {
     let schema = schema();
-    assert_eq!(import_schema(&export_schema(&schema).unwrap()).unwrap(), schema);
+    let back = import_schema(&export_schema(&schema).unwrap()).unwrap();
+    assert_eq!(back, schema);
+    // Fields that differ in this are equal to arrow-rs.
+    let ordered =
+        |schema: &Schema| schema.fields().iter().filter_map(|f| f.dict_is_ordered()).collect::<Vec<_>>();
+    assert_eq!(ordered(&back), ordered(&schema));
+    assert!(ordered(&back).contains(&true) && ordered(&back).contains(&false));
 }
 
 #[test]

@@ -187,6 +187,20 @@ fn a_list_view_beyond_its_child_is_refused() {
 }
 
 #[test]
+fn a_list_view_that_begins_or_counts_below_zero_is_refused() {
+    for (offset, size) in [(-1, 1), (2, -1)] {
+        refused(
+            &format!("column c[0]: the list has {size} elements from {offset} on, its child has 3"),
+            |s| {
+                let item = Arc::new(Field::new("item", DataType::Int32, true));
+                let buffers = vec![None, i32s(s, &[offset]), i32s(s, &[size])];
+                array(DataType::ListView(item), 1, buffers, vec![numbers(s, 3)])
+            },
+        );
+    }
+}
+
+#[test]
 fn the_path_of_a_nested_column_is_named() {
     refused("column c.item.deep[0]: the text is not UTF-8", |s| {
         let deep = array(DataType::Utf8, 1, vec![None, i32s(s, &[0, 1]), buffer(s, b"\xff")], vec![]);
@@ -195,4 +209,21 @@ fn the_path_of_a_nested_column_is_named() {
         let list = DataType::new_list(item.data_type().clone(), true);
         array(list, 1, vec![None, i32s(s, &[0, 1])], vec![item])
     });
+}
+
+#[test]
+fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
+    let dock = Dock::new();
+    for device in DEVICES {
+        let s = dock.host.stream(device);
+        let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
+        let keys = |validity: u8| {
+            let buffers = vec![buffer(&s, &[validity]), buffer(&s, &[9, 0, 1, 255])];
+            let whole =
+                DeviceArray::try_new(t.clone(), 4, 0, None, buffers, vec![], Some(numbers(&s, 2))).unwrap();
+            check(whole.slice(1, 3).unwrap(), &s)
+        };
+        assert_eq!(keys(0b0111), Ok(()));
+        assert!(keys(0b1011).unwrap_err().message().starts_with("column c[2]: the dictionary key is 255"));
+    }
 }

@@ -95,6 +95,9 @@ struct Foreign {
 // SAFETY: shared references to it do nothing; it is only dropped, on whichever thread comes last, as releases allow.
 unsafe impl Sync for Foreign {}
 
+/// An array's buffers, NULL ones included.
+type Slots = Vec<Option<Buffer>>;
+
 struct Reader {
     owner: ForeignOwner,
     device: Device,
@@ -165,7 +168,8 @@ impl Reader {
         let (offset, len) = (root.offset(), root.len());
         let mut columns = root.children;
         for column in &mut columns {
-            if offset != 0 || column.len != len {
+            // A root of some offset has longer columns: they were checked to reach `offset + len`.
+            if column.len != len {
                 *column = column.slice(offset, len)?;
             }
         }
@@ -239,7 +243,7 @@ impl Reader {
         raw: &abi::ArrowArray,
         data_type: &DataType,
         layout: &Layout<'_>,
-    ) -> Result<(Vec<Option<Buffer>>, Option<Box<Buffer>>)> {
+    ) -> Result<(Slots, Option<Box<Buffer>>)> {
         let least = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
         let most = if layout.variadic { least + MOST_VARIADIC } else { least };
         // Unions had a validity buffer before format version 5, and some producers still write its slot.
