@@ -41,6 +41,7 @@ pub struct Reader {
     name: String,
     input: Option<Input>,
     untrimmed_bytes: u64,
+    ended: bool,
 }
 
 impl Session {
@@ -117,6 +118,7 @@ impl Reader {
             name,
             input: None,
             untrimmed_bytes: 0,
+            ended: false,
             plugin,
         })
     }
@@ -142,7 +144,10 @@ impl Reader {
         self.session.check_cancelled()?;
         self.check_input()?;
         let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&self.name, error))?;
-        let Some(raw) = next else { return Ok(None) };
+        let Some(raw) = next else {
+            self.ended = true;
+            return Ok(None);
+        };
         let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
         let batch = import_batch(raw, &self.schema, self.session.memory()).map_err(wrong)?;
         // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
@@ -162,6 +167,15 @@ impl Reader {
             file.trim();
         }
         file.check_length()
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // A plugin may have a thread that waits for more of a pipe; its stream's release, which follows, waits for that.
+        if let (Some(Input::Pipe(pipe)), false) = (&self.input, self.ended) {
+            pipe.close();
+        }
     }
 }
 

@@ -3,17 +3,19 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_plugin_api::{ByteSource, CancelFlag, Error, Result};
 
 /// How long to wait for bytes before looking at the cancel flag again.
-const PATIENCE_MS: i32 = 100;
+const PATIENCE_MS: i32 = 20;
 
 /// A stream of bytes of unknown length.
 pub struct PipeSource {
     name: String,
     cancel: CancelFlag,
+    closed: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -27,7 +29,13 @@ struct State {
 impl PipeSource {
     /// Reads `file` from where it stands. Waiting for bytes ends when `cancel` is set.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
-        Self { name, cancel, state: Mutex::new(State { file, ahead: Vec::new(), position: 0 }) }
+        let state = Mutex::new(State { file, ahead: Vec::new(), position: 0 });
+        Self { name, cancel, closed: AtomicBool::new(false), state }
+    }
+
+    /// Nobody wants the rest: whoever waits for bytes, and whoever asks from now on, gets an error.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
     }
 
     /// The next bytes, without using them up: fewer only at the end.
@@ -66,6 +74,9 @@ impl PipeSource {
         loop {
             if self.cancel.is_cancelled() {
                 return Err(Error::cancelled("cancelled"));
+            }
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(Error::cancelled(format!("'{}' has been closed", self.name)));
             }
             let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one pollfd, ours, for an open descriptor.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossdock_memory::{Buffer, BufferMut, Error, Memory, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Device, Error, Memory, Result, Stream};
 
 /// The block, until all its pieces are filled.
 pub struct Filling {
@@ -48,15 +48,12 @@ impl Filling {
         bytes: usize,
         cuts: &[(usize, usize)],
     ) -> Result<(Self, Vec<Piece>)> {
-        let mut buffer = memory.alloc(stream, bytes)?;
-        let staged = buffer.host_slice_mut().is_none();
-        if staged {
-            // The device's own block comes when there is something to put into it.
-            buffer = memory.alloc_pinned(bytes)?;
-        }
+        let staged = stream.device() != Device::CPU;
+        // Elsewhere the device's own block comes when there is something to put into it.
+        let mut buffer = if staged { memory.alloc_pinned(bytes)? } else { memory.alloc(stream, bytes)? };
         let block = buffer
             .host_slice_mut()
-            .ok_or_else(|| Error::internal("the host cannot reach the pinned memory that it allocated"))?;
+            .ok_or_else(|| Error::internal("the host cannot reach the host memory that it allocated"))?;
         let mut at = 0;
         for &(offset, length) in cuts {
             let gap = block.get_mut(at..offset);

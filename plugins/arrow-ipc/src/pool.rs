@@ -36,7 +36,8 @@ struct State {
     ended: bool,
 }
 
-/// Jobs that were started together. Dropping it calls off those that nobody has begun.
+/// Jobs that were started together. Dropping it calls off those that nobody has begun and waits for the others, so
+/// that nothing which they hold outlives it.
 #[must_use]
 pub struct Group {
     pool: Arc<Shared>,
@@ -154,6 +155,11 @@ impl Group {
     /// Helps until all of it has run; the first failure, if any. Between jobs, and every now and then, `check` may end
     /// the waiting.
     pub fn wait(self, check: impl Fn() -> Result<()>) -> Result<()> {
+        self.help(check)?;
+        lock(&self.status.progress).1.clone()
+    }
+
+    fn help(&self, check: impl Fn() -> Result<()>) -> Result<()> {
         let mut state = lock(&self.pool.state);
         while !self.is_done() {
             let job = state.jobs.pop_front();
@@ -162,20 +168,23 @@ impl Group {
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             drop(state);
-            check()?;
+            let checked = check();
             if let Some(job) = job {
+                // Also when the waiting ends here: nobody else has this job any more.
                 job();
             }
+            checked?;
             state = lock(&self.pool.state);
         }
-        drop(state);
-        lock(&self.status.progress).1.clone()
+        Ok(())
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
         self.status.called_off.store(true, Ordering::Relaxed);
+        // Nothing to report to any more: the check never fails.
+        let _ = self.help(|| Ok(()));
     }
 }
 

@@ -55,6 +55,13 @@ impl Loading {
         {
             return Ok(Self { ranges, block: Block::There(Some(block)) });
         }
+        if tidy && let Some(block) = body.arrived() {
+            // It waits in pinned memory already.
+            let bytes = in_memory(body.len())?;
+            let mut moved = memory.alloc(stream, bytes)?;
+            stream.copy(&mut moved, 0, block, 0, bytes)?;
+            return Ok(Self { ranges, block: Block::There(Some(moved.freeze(stream)?)) });
+        }
         if tidy {
             Self::copy_whole(memory, stream, pool, body, ranges)
         } else {

@@ -85,7 +85,7 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
-    let Some((message, body)) = message_at(&stream, 0)? else {
+    let Found::Message(message, body) = message_at(&stream, 0, USUAL_METADATA_BYTES)? else {
         return Err(Error::bad_data("the stream ends before its schema"));
     };
     let schema = expect_schema(message)?;
@@ -102,26 +102,48 @@ pub fn expect_schema(message: Message) -> Result<Schema> {
     }
 }
 
-/// The message at `position` and where its body begins; `None` at the end.
-fn message_at(stream: &Stored, position: u64) -> Result<Option<(Message, u64)>> {
+/// The message at `position` and where its body begins, or how many bytes the end takes. `guess` is how many bytes of prefix and
+/// metadata there may be: what is read at once.
+fn message_at(stream: &Stored, position: u64, guess: usize) -> Result<Found> {
     let left = stream.len().saturating_sub(position);
     if left == 0 {
-        return Ok(None);
+        return Ok(Found::End(0));
     }
-    let mut word = [0; 4];
-    stream.read(position, &mut word)?;
-    let prefix = match frame::read_first(word)? {
-        Some(prefix) => prefix,
-        None => {
-            stream.read(position + 4, &mut word)?;
-            frame::read_second(word)?
-        }
+    let within = |n: usize| n.min(usize::try_from(left).unwrap_or(usize::MAX));
+    let mut head = vec![0; within(guess.max(8))];
+    stream.read_apart(position, &mut head)?;
+    let word = |at: usize| {
+        let word = head.get(at..at + 4).and_then(|word| <[u8; 4]>::try_from(word).ok());
+        word.ok_or_else(|| {
+            Error::bad_data(format!("it is truncated: {left} bytes where a message should begin"))
+        })
     };
-    let Prefix::Message { prefix_bytes, metadata_bytes } = prefix else { return Ok(None) };
-    let start = position + prefix_bytes as u64;
-    let message = stream.with(start, metadata_bytes, wire::message::read)?;
-    Ok(Some((message, start + metadata_bytes as u64)))
+    let (prefix, end_bytes) = match frame::read_first(word(0)?)? {
+        Some(prefix) => (prefix, 4),
+        None => (frame::read_second(word(4)?)?, 8),
+    };
+    let Prefix::Message { prefix_bytes, metadata_bytes } = prefix else { return Ok(Found::End(end_bytes)) };
+    let (got, end) = (head.len(), prefix_bytes + metadata_bytes);
+    if within(end) < end {
+        return Err(Error::bad_data(format!(
+            "it is truncated: a message of {end} bytes of metadata, but {left} bytes are left"
+        )));
+    }
+    if got < end {
+        head.resize(end, 0);
+        stream.read_apart(position + got as u64, head.get_mut(got..).unwrap_or_default())?;
+    }
+    let message = wire::message::read(head.get(prefix_bytes..end).unwrap_or_default())?;
+    Ok(Found::Message(message, position + end as u64))
 }
+
+enum Found {
+    Message(Message, u64),
+    End(u64),
+}
+
+/// Prefix and metadata of a batch of some dozens of columns.
+const USUAL_METADATA_BYTES: usize = 2048;
 
 impl Messages {
     /// The next message. A pipe is waited for only if `wait`, and only for a moment.
@@ -133,16 +155,27 @@ impl Messages {
                 *n_dictionaries = n_dictionaries.saturating_sub(1);
                 block_at(file, block, is_dictionary).map(|a| Next::Message(Box::new(a)))
             }
-            Self::Stream { stream, position } => match message_at(stream, *position) {
-                Ok(Some((message, body))) => {
+            Self::Stream { stream, position } => match message_at(stream, *position, USUAL_METADATA_BYTES) {
+                Ok(Found::Message(message, body)) => {
                     let bytes = Bytes::stored(stream, body, message.body_bytes)?;
                     *position = body + message.body_bytes;
                     Ok(Next::Message(Box::new(Arrived { message, body: bytes, position: *position })))
                 }
-                Ok(None) => Ok(Next::End),
+                Ok(Found::End(bytes)) => {
+                    *position += bytes;
+                    Ok(Next::End)
+                }
                 Err(e) => Err(e.context(format_args!("at byte {position}"))),
             },
             Self::Pipe(pipe) => pipe.next(wait),
+        }
+    }
+
+    /// After the end: bytes that follow it, which nobody reads.
+    pub fn left_over(&self) -> u64 {
+        match self {
+            Self::Stream { stream, position } => stream.len().saturating_sub(*position),
+            Self::File { .. } | Self::Pipe(_) => 0,
         }
     }
 
@@ -157,7 +190,7 @@ impl Messages {
 
 fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Arrived> {
     let read = || {
-        let Some((message, body)) = message_at(file, block.offset)? else {
+        let Found::Message(message, body) = message_at(file, block.offset, block.metadata_bytes)? else {
             return Err(Error::bad_data(
                 "the footer promises a message, but there is an end-of-stream marker",
             ));

@@ -2,7 +2,8 @@
 //! and not when the next one is.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
@@ -19,9 +20,14 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// The most that a file pads its magic to.
 const MOST_HEAD_BYTES: usize = 64;
 
+/// How long the end waits for the thread: a source that its owner closes lets it go at once, another one perhaps never.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// Messages that a thread reads ahead, one at a time.
 pub struct Pipe {
-    messages: Receiver<Result<Arrived>>,
+    /// `None` once nobody listens any more.
+    messages: Option<Receiver<Result<Arrived>>>,
+    thread: JoinHandle<()>,
     ended: bool,
 }
 
@@ -79,11 +85,11 @@ pub fn open(
             warn(&what);
         }
     };
-    std::thread::Builder::new()
+    let thread = std::thread::Builder::new()
         .name("arrow-ipc-pipe".into())
         .spawn(run)
         .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
-    let messages = Messages::Pipe(Pipe { messages, ended: false });
+    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false });
     // In a file the footer tells which dictionary is the last one; read in order, each is as good as the next.
     Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false })
 }
@@ -94,10 +100,11 @@ impl Pipe {
         if self.ended {
             return Ok(Next::End);
         }
+        let Some(messages) = &self.messages else { return Ok(Next::End) };
         let received = if wait {
-            self.messages.recv_timeout(MOMENT).map_err(|e| e == RecvTimeoutError::Timeout)
+            messages.recv_timeout(MOMENT).map_err(|e| e == RecvTimeoutError::Timeout)
         } else {
-            self.messages.try_recv().map_err(|e| e == TryRecvError::Empty)
+            messages.try_recv().map_err(|e| e == TryRecvError::Empty)
         };
         match received {
             Ok(message) => message.map(|message| Next::Message(Box::new(message))),
@@ -106,6 +113,17 @@ impl Pipe {
                 self.ended = true;
                 Ok(Next::End)
             }
+        }
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        // The thread ends when it finds nobody listening. What it holds should be gone when the reader is.
+        self.messages = None;
+        let begin = Instant::now();
+        while !self.thread.is_finished() && begin.elapsed() < FAREWELL {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 }

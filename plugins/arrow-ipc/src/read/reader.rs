@@ -34,6 +34,7 @@ pub struct Reader {
     /// Asked again after a failure, it fails again: an end would be taken for that of the table.
     failed: Option<Error>,
     warned: bool,
+    warned_of_end: bool,
     batches: u64,
 }
 
@@ -84,6 +85,7 @@ impl Reader {
             ended: false,
             failed: None,
             warned: false,
+            warned_of_end: false,
             batches: 0,
         })
     }
@@ -173,6 +175,7 @@ impl Reader {
             let check = || call.check_cancelled();
             match self.under_way.pop_front() {
                 None => {
+                    self.warn_of_left_over();
                     call.progress(self.messages.total_bytes(), self.messages.total_bytes());
                     return Ok(None);
                 }
@@ -203,6 +206,16 @@ impl Reader {
                     return Ok(Some(batch));
                 }
             }
+        }
+    }
+
+    /// Streams that were put one after another into a file are no longer stream.
+    fn warn_of_left_over(&mut self) {
+        let bytes = self.messages.left_over();
+        if bytes > 0 && !std::mem::replace(&mut self.warned_of_end, true) {
+            let what =
+                format!("'{}' has {bytes} bytes after the end of its stream, which are not read", self.name);
+            self.host.log(abi::LOG_WARN, &what);
         }
     }
 

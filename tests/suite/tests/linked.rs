@@ -1,0 +1,123 @@
+//! The same plugins, linked in and loaded: one suite over both ways, and failures injected at every occurrence.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock::{Host, Session};
+use crossdock_memory_backend::{Backend, Faults, Operation};
+use crossdock_plugin_api::{About, Device, Options, Validate, abi, entry};
+use crossdock_tests::{built_file, sample};
+
+static IPC: abi::PluginEntry = entry::<crossdock_arrow_ipc::ArrowIpc>();
+static C_DEVICE: abi::PluginEntry = entry::<crossdock_arrow_c_device::ArrowCDevice>();
+
+const fn about(name: &'static str) -> About {
+    About {
+        name,
+        version: "0.1.0",
+        description: "linked in",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.importer/1 crossdock.exporter/1",
+        formats: "",
+        encodings: "",
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Linked,
+    Loaded,
+}
+
+fn host(way: Way, faults: Faults) -> Host {
+    let backend = Backend::builder().untouchable(true).faults(faults).build();
+    let search = match way {
+        Way::Linked => Search::nowhere()
+            .linked(LinkedPlugin::new(&IPC, about("arrow-ipc").meta()))
+            .linked(LinkedPlugin::new(&C_DEVICE, about("arrow-c-device").meta())),
+        Way::Loaded => Search::nowhere()
+            .given(built_file("libcrossdock_arrow_ipc_plugin.so"))
+            .given(built_file("libcrossdock_arrow_c_device_plugin.so")),
+    };
+    Host::builder().backend(backend).search(search).threads(2).build().unwrap()
+}
+
+fn session(host: &Host, device: Device) -> Session {
+    host.session().device(device).validate(Validate::Full).open().unwrap()
+}
+
+fn convert(session: &Session, to: &str, compression: &str) -> crossdock::Result<Vec<u8>> {
+    let sink = VecSink::new();
+    session
+        .conversion()
+        .via("arrow-c-device")
+        .to(to)
+        .write_options(Options::new().with("compression", compression))
+        .run(Input::open(sample(), session.cancel_flag())?, Output::Memory(sink.clone()))?;
+    Ok(sink.take())
+}
+
+#[test]
+fn both_ways_write_the_same_bytes() {
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        for (to, compression) in
+            [("arrow-ipc-file", "none"), ("arrow-ipc-stream", "zstd"), ("arrow-ipc-stream", "lz4")]
+        {
+            let written = [Way::Linked, Way::Loaded].map(|way| {
+                let host = host(way, Faults::new());
+                let session = session(&host, device);
+                let bytes = convert(&session, to, compression).unwrap();
+                drop(session);
+                assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+                bytes
+            });
+            assert!(written[0].len() > 100_000);
+            assert!(written[0] == written[1], "{to} {compression} {device}");
+        }
+    }
+}
+
+#[test]
+fn both_ways_refuse_with_the_same_words() {
+    let said = [Way::Linked, Way::Loaded].map(|way| {
+        let host = host(way, Faults::new());
+        let session = session(&host, Device::CPU);
+        [("arrow-ipc-file", "gzip"), ("arrow-c-dream", "none")]
+            .map(|(to, compression)| words(&convert(&session, to, compression).unwrap_err()))
+    });
+    assert_eq!(said[0], said[1]);
+    assert!(said[0][0].contains("gzip") && said[0][1].contains("arrow-c-dream"), "{said:?}");
+}
+
+/// An error and what caused it.
+fn words(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map_or_else(String::new, words);
+    format!("{error} {cause}")
+}
+
+/// Every failure of the memory, at its every occurrence: an error, no leak, and the next conversion works.
+#[test]
+fn a_failure_anywhere_is_an_error_and_leaks_nothing() {
+    for operation in [Operation::Allocate, Operation::Copy, Operation::Launch] {
+        let faults = Faults::new();
+        let host = host(Way::Loaded, faults.clone());
+        let session = session(&host, Device::UNTOUCHABLE);
+        convert(&session, "arrow-ipc-stream", "none").unwrap();
+        let occurrences = faults.seen(operation);
+        assert!(occurrences > 10, "{operation:?}");
+        let mut failed = 0;
+        // All of the first, then a sample: a later occurrence is an earlier one's in another batch.
+        for nth in (1..occurrences.min(40)).chain((40..occurrences).step_by(17)) {
+            faults.fail(operation, nth);
+            failed += u64::from(convert(&session, "arrow-ipc-stream", "none").is_err());
+            faults.fail(operation, 0);
+        }
+        assert!(failed > 5, "{operation:?}: {failed} of {occurrences} failures came up");
+        let whole = convert(&session, "arrow-ipc-stream", "none").unwrap();
+        assert!(whole.len() > 100_000);
+        drop(session);
+        assert!(host.settle().is_empty(), "{operation:?}: {:?}", host.settle());
+    }
+}
