@@ -1,4 +1,5 @@
 //! Dictionaries that grow, change, nest and are shared.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 

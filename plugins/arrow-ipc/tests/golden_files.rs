@@ -1,4 +1,5 @@
 //! Arrow's own golden files, where `ARROW_TEST_DATA` says that they are.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
