@@ -1,6 +1,6 @@
 //! Columns of one length under one schema.
 
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{Metadata, Schema, SchemaRef};
 use crossdock_memory::{Device, Error, Result};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ pub struct DeviceBatch {
     len: usize,
     columns: Vec<DeviceArray>,
     device: Device,
+    metadata: Metadata,
 }
 
 impl DeviceBatch {
@@ -56,7 +57,7 @@ impl DeviceBatch {
             }
         }
         let device = one_device(&schema, &columns)?.unwrap_or(bare);
-        Ok(Self { schema, len, columns, device })
+        Ok(Self { schema, len, columns, device, metadata: Metadata::new() })
     }
 
     /// The schema.
@@ -72,6 +73,17 @@ impl DeviceBatch {
     /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// The key-value metadata of this batch alone, as Arrow IPC messages have it.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// The same batch with other metadata of its own.
+    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
     }
 
     /// The columns, in the schema's order.
@@ -103,10 +115,16 @@ impl DeviceBatch {
             )));
         }
         let columns = self.columns.iter().map(|column| column.slice(offset, len)).collect::<Result<_>>()?;
-        Ok(Self { schema: self.schema.clone(), len, columns, device: self.device })
+        Ok(Self {
+            schema: self.schema.clone(),
+            len,
+            columns,
+            device: self.device,
+            metadata: self.metadata.clone(),
+        })
     }
 
-    /// The columns at `indices`, in that order; the schema's metadata stays.
+    /// The columns at `indices`, in that order; the schema's metadata and the batch's own stay.
     pub fn select(&self, indices: &[usize]) -> Result<Self> {
         let mut fields = Vec::new();
         let mut columns = Vec::new();
@@ -121,13 +139,14 @@ impl DeviceBatch {
             columns.push(column.clone());
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, self.schema.metadata().clone()));
-        Self::of_checked_types(schema, self.len, columns, self.device)
+        Ok(Self::of_checked_types(schema, self.len, columns, self.device)?
+            .with_metadata(self.metadata.clone()))
     }
 
     /// The same rows under another schema of the same types (other names, other metadata).
     pub fn with_schema(self, schema: SchemaRef) -> Result<Self> {
-        let device = self.device;
-        Self::try_new(schema, self.len, self.columns)?.lying_on(device)
+        let (device, metadata) = (self.device, self.metadata);
+        Ok(Self::try_new(schema, self.len, self.columns)?.lying_on(device)?.with_metadata(metadata))
     }
 
     /// The same batch, where it has no buffer that tells, said to lie on `device`: rows that are all null by their type,

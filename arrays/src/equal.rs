@@ -21,6 +21,13 @@ pub fn first_difference(left: &DeviceBatch, right: &DeviceBatch, stream: &Stream
     if left.schema() != right.schema() || ordered(left) != ordered(right) {
         return Ok(Some(format!("the schemas differ: {:?} and {:?}", left.schema(), right.schema())));
     }
+    if left.metadata() != right.metadata() {
+        return Ok(Some(format!(
+            "the batches' own metadata: {:?} and {:?}",
+            left.metadata(),
+            right.metadata()
+        )));
+    }
     if left.len() != right.len() {
         return Ok(Some(format!("{} rows and {} rows", left.len(), right.len())));
     }

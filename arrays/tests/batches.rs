@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, Int32Array, StringArray};
 use arrow_data::BufferSpec;
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Metadata, Schema};
 use common::{Dock, samples};
 use crossdock_arrays::layout::layout;
-use crossdock_arrays::{BufferKind, DeviceArray, DeviceBatch};
+use crossdock_arrays::{BufferKind, DeviceArray, DeviceBatch, export_batch, first_difference, import_batch};
 use crossdock_memory::Device;
 
 fn numbers(n: i32) -> ArrayRef {
@@ -131,4 +131,23 @@ fn bytes_are_those_of_known_length_and_all_of_them_once_resolved() {
     assert_eq!((batch.bytes(), batch.column_bytes(0), batch.column_bytes(1)), (12 + 16, Some(12), None));
     batch.resolve_sizes(&dock.cpu).unwrap();
     assert_eq!((batch.bytes(), batch.column_bytes(1), batch.column_bytes(2)), (12 + 16 + 12, Some(28), None));
+}
+
+#[test]
+fn a_batch_keeps_metadata_of_its_own_across_the_boundary_and_between_devices() {
+    let dock = Dock::new();
+    let own =
+        Metadata::from_iter([("part".to_string(), "one".to_string()), ("ü".to_string(), String::new())]);
+    let batch = dock.batch(&[numbers(3), text(3)]).with_metadata(own.clone());
+    let raw = export_batch(&batch, false, &dock.cpu).unwrap();
+    let back = import_batch(raw, batch.schema(), dock.cpu.memory()).unwrap();
+    let away = back.move_to(&dock.cpu, Device::UNTOUCHABLE).unwrap();
+    for kept in [&back, &away, &back.slice(1, 1).unwrap(), &away.select(&[1]).unwrap()] {
+        assert_eq!(kept.metadata(), &own);
+    }
+    let without = back.clone().with_metadata(Metadata::new());
+    let difference = first_difference(&back, &without, &dock.cpu).unwrap().unwrap();
+    assert!(difference.contains("metadata"), "{difference}");
+    let raw = export_batch(&without, false, &dock.cpu).unwrap();
+    assert!(raw.metadata.is_null());
 }

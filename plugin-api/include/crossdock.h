@@ -204,13 +204,15 @@ typedef struct crossdock_block crossdock_block;
  * NULL when the batch belongs to a stream, whose schema it then has.
  *
  * `buffer_sizes` (may be NULL) has one entry for each entry of `buffers`: in pre-order, a node's own buffers, then
- * its children in order, then its dictionary; -1 where nobody knows. It lives as long as the array. */
+ * its children in order, then its dictionary; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
+ * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array. */
 typedef struct crossdock_batch {
   size_t struct_size;
   struct ArrowDeviceArray array;
   struct ArrowSchema schema;
   const int64_t* buffer_sizes;
   size_t n_buffer_sizes;
+  const char* metadata;
 } crossdock_batch;
 
 /* A foreign object under the name that Python's capsules use: "arrow_schema", "arrow_array", "arrow_array_stream",

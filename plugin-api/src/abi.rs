@@ -193,6 +193,7 @@ abi! {
         schema: ArrowSchema,
         buffer_sizes: *const i64,
         n_buffer_sizes: usize,
+        metadata: *const c_char,
     }
     struct Capsule {
         struct_size: usize,

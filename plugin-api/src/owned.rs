@@ -81,6 +81,7 @@ unsafe impl Release for abi::Batch {
         }
         self.buffer_sizes = std::ptr::null();
         self.n_buffer_sizes = 0;
+        self.metadata = std::ptr::null();
     }
 }
 // SAFETY: as for the structs above; the sizes belong to the array.

@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, SchemaRef};
 use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result};
 use crossdock_plugin_api::{Owned, abi};
 
+use super::metadata;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 
@@ -28,8 +29,15 @@ pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory)
     let root = Root::of(&array);
     let mut reader = Reader::owning(array, memory)?;
     reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
-    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
-    unsafe { reader.batch(&root, schema, memory) }
+    // SAFETY: `Owned` vouched for the array, which the reader's owner keeps, and for the metadata that lives as long.
+    unsafe {
+        let batch = reader.batch(&root, schema, memory)?;
+        if raw.metadata.is_null() {
+            Ok(batch)
+        } else {
+            Ok(batch.with_metadata(metadata::read(raw.metadata)?))
+        }
+    }
 }
 
 /// Makes sure that `array` is a batch of `schema` which [`import_batch`] would take, and takes nothing: for those who

@@ -6,6 +6,7 @@ use crossdock_memory::{Buffer, Device, Error, Ready, Result, Stream};
 use crossdock_plugin_api::{Owned, abi};
 
 use super::arena::Builder;
+use super::metadata;
 use super::prepare::{Prepared, needs_own_sizes, variadic_sizes};
 use super::schema_out::export_schema;
 use crate::layout::BufferKind;
@@ -17,7 +18,10 @@ use crate::{DeviceArray, DeviceBatch};
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
-    let (prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
+    let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
+    if !batch.metadata().is_empty() {
+        prepared.metadata = metadata::write(batch.metadata())?;
+    }
     size.nodes += columns.len();
     size.buffers += 1;
     size.other_words += columns.len();
@@ -32,6 +36,9 @@ pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> 
     out.children(&mut root, batch.columns())?;
     let (buffer_sizes, n_buffer_sizes) = out.builder.sizes();
     let mut raw = abi::Batch::new();
+    // On the heap, where moving what owns it leaves it.
+    let own = &out.prepared.metadata;
+    raw.metadata = if own.is_empty() { std::ptr::null() } else { own.as_ptr().cast() };
     raw.array = finish(out, root, device, ready);
     raw.buffer_sizes = buffer_sizes;
     raw.n_buffer_sizes = n_buffer_sizes;

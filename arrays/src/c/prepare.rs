@@ -17,6 +17,8 @@ pub(super) struct Prepared {
     pub(super) view_sizes: std::vec::IntoIter<u64>,
     /// 8 zero bytes on the device, where the arena's do not serve.
     pub(super) zero: Option<u64>,
+    /// The batch's own metadata, encoded; empty for none.
+    pub(super) metadata: Vec<u8>,
 }
 
 impl Prepared {
@@ -39,6 +41,7 @@ impl Prepared {
             null_counts: null_counts.into_iter(),
             view_sizes: Vec::new().into_iter(),
             zero: None,
+            metadata: Vec::new(),
         };
         if device != Device::CPU {
             prepared.add_device_parts(&survey.views, survey.empty_offsets, device, stream)?;

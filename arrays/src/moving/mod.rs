@@ -22,14 +22,19 @@ impl DeviceBatch {
             return Ok(self.clone());
         }
         let columns = relocate(self.columns(), self.device(), device, false, stream)?;
-        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, device)
+        self.of_moved(columns, device)
     }
 
     /// The batch in one fresh allocation on its own device, of a slice only what it needs, with offset 0 everywhere but
     /// in run-end encoded arrays.
     pub fn compact(&self, stream: &Stream) -> Result<DeviceBatch> {
         let columns = relocate(self.columns(), self.device(), self.device(), true, stream)?;
-        DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, self.device())
+        self.of_moved(columns, self.device())
+    }
+
+    fn of_moved(&self, columns: Vec<crate::DeviceArray>, device: Device) -> Result<DeviceBatch> {
+        let moved = DeviceBatch::of_checked_types(self.schema().clone(), self.len(), columns, device)?;
+        Ok(moved.with_metadata(self.metadata().clone()))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Out through a plugin as capsules, and back in.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Capsule, Input, Options};
 
@@ -19,6 +20,8 @@ pub(super) struct Via {
     format: String,
     schema: SchemaRef,
     writer: Writer,
+    /// The own metadata of the batches that are out: few foreign structs have a place for it.
+    metadata: VecDeque<Metadata>,
 }
 
 impl Via {
@@ -30,7 +33,8 @@ impl Via {
         let what = format!("write batches as {format}");
         let writer =
             Writer::begin(session, plugin.clone(), choice.format, schema, &Options::new(), None, what)?;
-        Ok(Self { session: session.clone(), plugin, format, schema: schema.clone(), writer })
+        let (session, schema) = (session.clone(), schema.clone());
+        Ok(Self { session, plugin, format, schema, writer, metadata: VecDeque::new() })
     }
 
     pub(super) fn plugin(&self) -> &Arc<Plugin> {
@@ -43,20 +47,28 @@ impl Via {
 
     /// The batch as it comes back: usually as one, perhaps only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
+        self.metadata.push_back(batch.metadata().clone());
         let capsules = self.writer.write(batch)?;
-        self.read_back(capsules)
+        let batches = read_back(&self.session, &self.plugin, &self.format, &self.schema, capsules)?;
+        Ok(with_metadata(batches, &mut self.metadata))
     }
 
     /// What comes back at the end.
     pub(super) fn finish(self) -> Result<Vec<DeviceBatch>> {
-        let Self { session, plugin, format, schema, writer } = self;
+        let Self { session, plugin, format, schema, writer, mut metadata } = self;
         let capsules = writer.finish()?.capsules;
-        read_back(&session, &plugin, &format, &schema, capsules)
+        let batches = read_back(&session, &plugin, &format, &schema, capsules)?;
+        Ok(with_metadata(batches, &mut metadata))
     }
+}
 
-    fn read_back(&self, capsules: Vec<Capsule>) -> Result<Vec<DeviceBatch>> {
-        read_back(&self.session, &self.plugin, &self.format, &self.schema, capsules)
-    }
+/// Batches come back in the order in which they went out.
+fn with_metadata(batches: Vec<DeviceBatch>, metadata: &mut VecDeque<Metadata>) -> Vec<DeviceBatch> {
+    let own = |batch: DeviceBatch| match metadata.pop_front() {
+        Some(metadata) => batch.with_metadata(metadata),
+        None => batch,
+    };
+    batches.into_iter().map(own).collect()
 }
 
 fn read_back(

@@ -165,7 +165,7 @@ impl Builder {
             return self.append_bytes(from, from.array.offset() + start, len, width);
         }
         for i in start..start + len {
-            let key = if from.is_null(i) { 0 } else { from.dictionary_key(i)? + base };
+            let key = if from.is_null(i) { 0 } else { from.dictionary_key(i)?.saturating_add(base) };
             self.push_key(key, width)?;
         }
         Ok(())

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use arrow_schema::Metadata;
 use crossdock_arrays::{DeviceBatch, Level, export_batch, export_schema, validate};
 use crossdock_memory::{Device, Memory, Result, Stream};
 use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source, Validate, abi};
@@ -40,7 +41,7 @@ pub struct Reader {
 
 /// A message whose body is being brought to the device.
 enum UnderWay {
-    Batch { meta: BatchMeta, body: Loading, position: u64 },
+    Batch { meta: BatchMeta, body: Loading, position: u64, metadata: Metadata },
     Dictionary { id: i64, is_delta: bool, meta: BatchMeta, body: Loading },
     Failed(Error),
 }
@@ -135,12 +136,13 @@ impl Reader {
 
     fn start(&mut self, arrived: messages::Arrived, stream: &Stream) -> Result<UnderWay> {
         let messages::Arrived { message, body, position } = arrived;
-        if message.has_metadata && !self.warned {
+        let is_batch = matches!(message.header, Header::Batch(_));
+        if !is_batch && !message.metadata.is_empty() && !self.warned {
             self.warned = true;
             self.host.log(
                 abi::LOG_WARN,
                 &format!(
-                    "'{}' has messages with metadata of their own, which Arrow's C interface cannot carry: it is left out",
+                    "'{}' has dictionaries with metadata of their own, which no batch can take along: it is left out",
                     self.name
                 ),
             );
@@ -149,7 +151,7 @@ impl Reader {
             Header::Batch(meta) => {
                 self.shape.check(&meta)?;
                 let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
-                Ok(UnderWay::Batch { meta, body, position })
+                Ok(UnderWay::Batch { meta, body, position, metadata: message.metadata })
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
                 Shape::of(std::slice::from_ref(self.values_of(id)?)).check(&meta)?;
@@ -195,7 +197,7 @@ impl Reader {
                     }
                     self.dictionaries.put(id, is_delta, values)?;
                 }
-                Some(UnderWay::Batch { meta, body, position }) => {
+                Some(UnderWay::Batch { meta, body, position, metadata }) => {
                     let number = self.batches;
                     self.batches += 1;
                     let slots = body.finish(stream, check)?;
@@ -203,7 +205,7 @@ impl Reader {
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
                     call.progress(position, self.messages.total_bytes());
-                    return Ok(Some(batch));
+                    return Ok(Some(batch.with_metadata(metadata)));
                 }
             }
         }

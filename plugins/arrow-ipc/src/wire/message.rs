@@ -1,6 +1,7 @@
 //! A message's metadata, checked and taken out of its flatbuffer.
 
 use arrow_ipc::{MessageHeader, MetadataVersion};
+use arrow_schema::Metadata;
 use crossdock_plugin_api::{Error, Result};
 
 use super::schema::Schema;
@@ -14,8 +15,8 @@ pub struct Message {
     pub header: Header,
     /// Bytes of body that follow it.
     pub body_bytes: u64,
-    /// Whether it carries key-value metadata of its own, which no batch can take along.
-    pub has_metadata: bool,
+    /// Key-value metadata of its own.
+    pub metadata: Metadata,
 }
 
 /// What a message is.
@@ -111,7 +112,8 @@ pub fn read(bytes: &[u8]) -> Result<Message> {
             )));
         }
     };
-    Ok(Message { header, body_bytes, has_metadata: metadata.is_some_and(|m| !m.is_empty()) })
+    let metadata = schema_read::read_metadata(metadata).map_err(|e| e.context("a message"))?;
+    Ok(Message { header, body_bytes, metadata })
 }
 
 /// Versions 1 to 3 are older than the format's 1.0 promise and laid out otherwise.

@@ -4,6 +4,7 @@ use arrow_ipc::{
     BodyCompressionBuilder, DictionaryBatchBuilder, MessageBuilder, MessageHeader, MetadataVersion,
     RecordBatchBuilder,
 };
+use arrow_schema::Metadata;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
@@ -37,20 +38,23 @@ pub struct Batch<'a> {
     pub codec: Option<Codec>,
     /// Bytes of body, padding included.
     pub body_bytes: u64,
+    /// Key-value metadata of its own.
+    pub metadata: Metadata,
 }
 
 /// The framed metadata of a schema message that begins at `position`.
 pub fn schema(schema: &Schema, position: u64) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
     let schema = schema_write::write(&mut builder, schema)?;
-    message(builder, MessageHeader::Schema, schema.as_union_value(), 0, position)
+    message(builder, MessageHeader::Schema, schema.as_union_value(), 0, &Metadata::new(), position)
 }
 
 /// The framed metadata of a record batch that begins at `position`.
 pub fn batch(batch: &Batch<'_>, position: u64) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::with_capacity(256 + 16 * batch.nodes.len() + 16 * batch.spans.len());
     let header = write_batch(&mut builder, batch)?;
-    message(builder, MessageHeader::RecordBatch, header.as_union_value(), batch.body_bytes, position)
+    let header = header.as_union_value();
+    message(builder, MessageHeader::RecordBatch, header, batch.body_bytes, &batch.metadata, position)
 }
 
 /// The framed metadata of a dictionary batch that begins at `position`.
@@ -62,7 +66,7 @@ pub fn dictionary(id: i64, is_delta: bool, batch: &Batch<'_>, position: u64) -> 
     header.add_data(data);
     header.add_isDelta(is_delta);
     let header = header.finish().as_union_value();
-    message(builder, MessageHeader::DictionaryBatch, header, batch.body_bytes, position)
+    message(builder, MessageHeader::DictionaryBatch, header, batch.body_bytes, &batch.metadata, position)
 }
 
 fn write_batch<'a>(
@@ -100,13 +104,18 @@ fn message(
     kind: MessageHeader,
     header: WIPOffset<UnionWIPOffset>,
     body_bytes: u64,
+    own: &Metadata,
     position: u64,
 ) -> Result<Vec<u8>> {
+    let pairs = schema_write::write_map(&mut b, own);
     let mut message = MessageBuilder::new(&mut b);
     message.add_version(MetadataVersion::V5);
     message.add_header_type(kind);
     message.add_header(header);
     message.add_bodyLength(int(body_bytes)?);
+    if let Some(pairs) = pairs {
+        message.add_custom_metadata(pairs);
+    }
     let message = message.finish();
     b.finish(message, None);
     let metadata = b.finished_data();

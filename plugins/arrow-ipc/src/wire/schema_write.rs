@@ -41,7 +41,8 @@ pub fn write_pairs<'a, 'p>(
     (!pairs.is_empty()).then(|| b.create_vector(&pairs))
 }
 
-fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
+/// Writes a map's pairs; nothing where there are none.
+pub fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
     write_pairs(b, map.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }
 

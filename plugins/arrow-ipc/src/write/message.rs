@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arrow_schema::Metadata;
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::Error;
 
@@ -24,6 +25,8 @@ pub struct Flat {
     pub chunks: Vec<Chunk>,
     /// Data buffers of each array of views.
     pub variadic: Vec<usize>,
+    /// Key-value metadata of its own.
+    pub metadata: Metadata,
 }
 
 /// What a message is.
@@ -105,6 +108,7 @@ impl Outgoing {
             variadic: &self.flat.variadic,
             codec: self.codec,
             body_bytes: end,
+            metadata: std::mem::take(&mut self.flat.metadata),
         };
         let offset = out.position();
         let head = match self.kind {

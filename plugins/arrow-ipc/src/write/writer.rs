@@ -93,15 +93,15 @@ impl Writer {
     fn take(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<usize> {
         let mut batch = import_batch(batch, &self.schema.arrow, &self.memory)?;
         let moved = batch.device() != Device::CPU;
-        let stream = if moved && batch.device() != call.device() {
-            self.memory.default_stream(batch.device())?
-        } else {
-            crate::stream_of(&self.memory, call)?
+        let stream = match batch.device() {
+            Device::CPU => self.stream.clone(),
+            device if device == call.device() => crate::stream_of(&self.memory, call)?,
+            device => self.memory.default_stream(device)?,
         };
         batch.resolve_sizes(&stream)?;
         let batch = if moved { batch.move_to(&stream, Device::CPU)? } else { batch };
         let mut before = Vec::new();
-        let mut flat = Flat { rows: batch.len(), ..Flat::default() };
+        let mut flat = Flat { rows: batch.len(), metadata: batch.metadata().clone(), ..Flat::default() };
         let mut flattener =
             Flattener { stream: &self.stream, dictionaries: &mut self.dictionaries, before: &mut before };
         for (column, array) in self.schema.columns.iter().zip(batch.columns()) {
