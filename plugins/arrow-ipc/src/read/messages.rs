@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_memory::Result;
-use crossdock_plugin_api::Error;
+use crossdock_plugin_api::{Code, Error};
 
 use super::bytes::{Bytes, Stored};
 use super::pipe::Pipe;
@@ -61,7 +61,19 @@ pub fn open(file: Stored) -> Result<Opened> {
         return Err(Error::bad_data("it is empty: expected an Arrow IPC file or stream"));
     }
     file.read(0, head.get_mut(..known).unwrap_or_default())?;
-    if &head == MAGIC { open_file(file) } else { open_stream(file) }
+    if &head == MAGIC { open_file(file) } else { open_stream(file).map_err(|e| not_ours(e, &head)) }
+}
+
+/// Bytes that begin neither as a file nor with a continuation marker are an old stream, or something else altogether.
+pub fn not_ours(error: Error, head: &[u8]) -> Error {
+    match head {
+        [0xff, 0xff, 0xff, 0xff, ..] => error,
+        [b'F', b'E', b'A', b'1', ..] => Error::unsupported(
+            "it is a Feather file of version 1: write it again as version 2, which is Arrow IPC",
+        ),
+        _ if error.code() == Code::BAD_DATA => error.context("it is neither an Arrow IPC file nor a stream"),
+        _ => error,
+    }
 }
 
 fn open_file(file: Arc<Stored>) -> Result<Opened> {

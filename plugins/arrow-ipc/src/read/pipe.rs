@@ -9,7 +9,7 @@ use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
-use super::messages::{Arrived, Messages, Next, Opened, expect_schema};
+use super::messages::{Arrived, Messages, Next, Opened, expect_schema, not_ours};
 use crate::limits::{MOST_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, MAGIC, Prefix};
 use crate::wire::{self, Message, footer};
@@ -26,7 +26,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Messages that a thread reads ahead, one at a time.
 pub struct Pipe {
     /// `None` once nobody listens any more.
-    messages: Option<Receiver<Result<Arrived>>>,
+    messages: Option<Receiver<Result<Option<Arrived>>>>,
     thread: JoinHandle<()>,
     ended: bool,
 }
@@ -72,7 +72,7 @@ pub fn open(
         }
         reader.message_after(word)?
     } else {
-        reader.message_after(word)?
+        reader.message_after(word).map_err(|e| not_ours(e, &word))?
     };
     let schema = match first {
         Some(message) => expect_schema(message)?,
@@ -107,12 +107,15 @@ impl Pipe {
             messages.try_recv().map_err(|e| e == TryRecvError::Empty)
         };
         match received {
-            Ok(message) => message.map(|message| Next::Message(Box::new(message))),
-            Err(true) => Ok(Next::NotYet),
-            Err(false) => {
+            Ok(Ok(Some(message))) => Ok(Next::Message(Box::new(message))),
+            Ok(Ok(None)) => {
                 self.ended = true;
                 Ok(Next::End)
             }
+            Ok(Err(e)) => Err(e),
+            Err(true) => Ok(Next::NotYet),
+            // At the end it says so: without that word the table would only look complete.
+            Err(false) => Err(Error::internal("the thread that reads the pipe is gone")),
         }
     }
 }
@@ -130,20 +133,18 @@ impl Drop for Pipe {
 
 impl Reader {
     /// Reads on until the end, a failure, or until nobody listens any more.
-    fn run(&mut self, send: &SyncSender<Result<Arrived>>) {
+    fn run(&mut self, send: &SyncSender<Result<Option<Arrived>>>) {
         loop {
             let begin = self.position;
             let next = match self.message() {
-                Ok(None) => return,
-                Ok(Some(message)) => self.body(message.body_bytes).map(|body| Arrived {
-                    message,
-                    body,
-                    position: self.position,
-                }),
+                Ok(None) => Ok(None),
+                Ok(Some(message)) => self
+                    .body(message.body_bytes)
+                    .map(|body| Some(Arrived { message, body, position: self.position })),
                 Err(e) => Err(e),
             };
-            let failed = next.is_err();
-            if send.send(next.map_err(|e| e.context(format_args!("at byte {begin}")))).is_err() || failed {
+            let last = !matches!(next, Ok(Some(_)));
+            if send.send(next.map_err(|e| e.context(format_args!("at byte {begin}")))).is_err() || last {
                 return;
             }
         }
