@@ -44,6 +44,7 @@ mod janitor;
 pub mod load;
 pub mod metadata;
 mod plugin;
+mod readiness;
 mod reader;
 pub mod registry;
 mod session;

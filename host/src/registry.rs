@@ -10,6 +10,9 @@ use crate::plugin::Plugin;
 /// How much of an input is looked at to recognise it.
 pub(crate) const HEAD_BYTES: u64 = 4096;
 
+/// By which formats claim standard output, and users name it.
+pub(crate) const STANDARD_OUTPUT: &str = "-";
+
 /// A plugin, and which of its formats.
 #[derive(Clone)]
 pub struct Choice {
@@ -126,8 +129,8 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// The format of bytes to write: among those that `wanted` names, or all, by the output's ending, then as the
-    /// only one there is.
+    /// The format of bytes to write: among those that `wanted` names, or all, by the output's ending ("-" for standard
+    /// output), then as the only one there is.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
         self.by_ending(&all, wanted, name, Way::Out)?.ok_or_else(|| {
@@ -189,7 +192,7 @@ impl<'a> Registry<'a> {
     ) -> Result<Option<Choice>> {
         let hits: Vec<_> = all
             .iter()
-            .filter(|c| c.format.endings.iter().any(|e| !e.is_empty() && name.ends_with(e.as_str())))
+            .filter(|c| c.format.endings.iter().any(|ending| claims(ending, name)))
             .cloned()
             .collect();
         if !hits.is_empty() {
@@ -199,6 +202,15 @@ impl<'a> Registry<'a> {
             [only] if wanted.is_some() => Some(only.clone()),
             _ => None,
         })
+    }
+}
+
+/// Whether a format with this ending is meant by this name. "-" is no ending: it stands for standard output.
+fn claims(ending: &str, name: &str) -> bool {
+    match ending {
+        "" => false,
+        STANDARD_OUTPUT => name == STANDARD_OUTPUT,
+        _ => name.ends_with(ending),
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Writer {
 }
 
 impl Session {
-    /// Which plugin writes to `output`, and as which format.
+    /// Which plugin writes to `output`, a path or "-" for standard output, and as which format.
     pub fn choose_output(&self, output: &str, to: Option<&str>) -> Result<Choice> {
         self.choose(to, |registry| registry.choose_output(to, output))
     }
@@ -45,7 +45,7 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot write such batches.
     pub fn write(&self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
-        let choice = self.choose_output(output.name(), options.to.as_deref())?;
+        let choice = self.choose_output(output.target(), options.to.as_deref())?;
         let plugin = self.fresh(choice.plugin.name(), &format!("{} (write)", choice.plugin.name()))?;
         let what = format!("write '{}' as {}", output.name(), choice.format.name);
         Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)

@@ -342,7 +342,7 @@ typedef struct crossdock_format {
   uint32_t reserved;
   const crossdock_magic* magics; /* any of them; none: not recognised by its bytes */
   size_t n_magics;
-  const crossdock_str* endings; /* ".arrow" */
+  const crossdock_str* endings; /* ".arrow"; "-": standard output */
   size_t n_endings;
   const crossdock_str* capsules; /* names of capsules that it takes or gives */
   size_t n_capsules;

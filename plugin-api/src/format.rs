@@ -16,7 +16,7 @@ pub struct Format {
     pub capsules: Vec<String>,
     /// Bytes by which it is known: any of them, each at an offset from the start.
     pub magics: Vec<(u64, Vec<u8>)>,
-    /// ".arrow"
+    /// ".arrow"; "-" claims standard output.
     pub endings: Vec<String>,
     /// Device types (Arrow's numbers) that it takes or gives; empty: any.
     pub device_types: Vec<i32>,

@@ -127,7 +127,7 @@ impl ByteSink for FileSink {
         let file = state.file.as_mut().ok_or_else(|| {
             ApiError::invalid_argument(format!("'{}': written to after the end", self.name))
         })?;
-        file.write_all(bytes).map_err(|error| ApiError::io(format!("'{}': {error}", self.name)))?;
+        file.write_all(bytes).map_err(|error| super::write_error(&self.name, &error))?;
         state.bytes_written += bytes.len() as u64;
         Ok(())
     }

@@ -6,7 +6,7 @@ mod vec;
 
 use std::path::Path;
 
-use crossdock_plugin_api::{CancelFlag, Sink};
+use crossdock_plugin_api::{CancelFlag, Error as ApiError, Sink};
 
 pub use file::OutputFile;
 pub use stream::StreamSink;
@@ -51,6 +51,14 @@ impl Output {
         }
     }
 
+    /// By what its format is known: the path, or "-" for standard output.
+    pub fn target(&self) -> &str {
+        match self {
+            Self::Stream(stream) if stream.is_stdout() => crate::registry::STANDARD_OUTPUT,
+            _ => self.name(),
+        }
+    }
+
     /// What an exporter writes to. One at a time.
     pub fn sink(&self) -> Sink {
         match self {
@@ -77,4 +85,14 @@ impl Output {
             Self::Memory(_) => Ok(()),
         }
     }
+}
+
+/// What a failed write to `name` means.
+fn write_error(name: &str, error: &std::io::Error) -> ApiError {
+    ApiError::io(match error.raw_os_error() {
+        Some(libc::EPIPE) => format!("'{name}': its reader closed it (broken pipe)"),
+        // The bytes come from a mapped input, and the part of it where they were is no more.
+        Some(libc::EFAULT) => format!("'{name}': an input was cut short while it was being read"),
+        _ => format!("'{name}': {error}"),
+    })
 }

@@ -1,14 +1,18 @@
 //! Pipes, terminals, devices: written as it comes.
 
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::AsFd;
+use std::io::{ErrorKind, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crossdock_plugin_api::{ByteSink, CancelFlag, Error as ApiError, Result as ApiResult};
 
+use super::write_error;
 use crate::error::{Error, Result};
+use crate::readiness;
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -17,37 +21,61 @@ const BUFFER_BYTES: usize = 64 << 10;
 #[derive(Clone)]
 pub struct StreamSink {
     name: Arc<str>,
+    is_stdout: bool,
     cancel: CancelFlag,
     state: Arc<Mutex<State>>,
 }
 
 struct State {
     file: File,
+    /// The most bytes to give it at once, so that it takes them without waiting once it says that it is ready.
+    at_once_bytes: usize,
     buffer: Vec<u8>,
     bytes_written: u64,
 }
 
 impl StreamSink {
+    /// Opens what is there already. A named pipe is waited for until somebody reads it, or `cancel` is set.
     pub(crate) fn open(path: &Path, cancel: CancelFlag) -> Result<Self> {
-        let file = File::options().write(true).open(path);
-        let file = file.map_err(|error| Error::io(format!("cannot write to '{}'", path.display()), error))?;
-        Ok(Self::new(file, path.display().to_string(), cancel))
+        let is_pipe = || std::fs::metadata(path).is_ok_and(|there| there.file_type().is_fifo());
+        loop {
+            match File::options().write(true).custom_flags(libc::O_NONBLOCK).open(path) {
+                Ok(file) => return Ok(Self::over(file, usize::MAX, path.display().to_string(), cancel)),
+                Err(error) if error.raw_os_error() == Some(libc::ENXIO) && is_pipe() => {
+                    if cancel.is_cancelled() {
+                        return Err(Error::Cancelled);
+                    }
+                    std::thread::sleep(Duration::from_millis(readiness::NAP_MS.into()));
+                }
+                Err(error) => return Err(Error::io(format!("cannot write to '{}'", path.display()), error)),
+            }
+        }
     }
 
     pub(crate) fn stdout(cancel: CancelFlag) -> Result<Self> {
         let fd = std::io::stdout().as_fd().try_clone_to_owned();
         let fd = fd.map_err(|error| Error::io("cannot write to standard output", error))?;
-        Ok(Self::new(File::from(fd), "standard output".into(), cancel))
+        Ok(Self { is_stdout: true, ..Self::new(File::from(fd), "standard output".into(), cancel) })
     }
 
-    /// Writes to `file`. A write that is interrupted ends when `cancel` is set.
+    /// Writes to `file`. Waiting for it to take more ends when `cancel` is set.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
-        let state = State { file, buffer: Vec::with_capacity(BUFFER_BYTES), bytes_written: 0 };
-        Self { name: name.into(), cancel, state: Arc::new(Mutex::new(state)) }
+        let (file, at_once_bytes) = without_waiting(file);
+        Self::over(file, at_once_bytes, name, cancel)
+    }
+
+    fn over(file: File, at_once_bytes: usize, name: String, cancel: CancelFlag) -> Self {
+        let state =
+            State { file, at_once_bytes, buffer: Vec::with_capacity(BUFFER_BYTES), bytes_written: 0 };
+        Self { name: name.into(), is_stdout: false, cancel, state: Arc::new(Mutex::new(state)) }
     }
 
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.is_stdout
     }
 
     pub(crate) fn bytes_written(&self) -> u64 {
@@ -62,33 +90,47 @@ impl StreamSink {
 
     fn write_out(&self, state: &mut State, bytes: &[u8]) -> ApiResult<()> {
         let buffer = std::mem::take(&mut state.buffer);
-        let result =
-            self.write_all(&mut state.file, &buffer).and_then(|()| self.write_all(&mut state.file, bytes));
+        let result = self.write_all(state, &buffer).and_then(|()| self.write_all(state, bytes));
         state.buffer = buffer;
         state.buffer.clear();
         result
     }
 
-    fn write_all(&self, file: &mut File, mut bytes: &[u8]) -> ApiResult<()> {
+    fn write_all(&self, state: &mut State, mut bytes: &[u8]) -> ApiResult<()> {
         while !bytes.is_empty() {
-            match file.write(bytes) {
+            readiness::wait(&state.file, libc::POLLOUT, || self.check_cancelled())?;
+            let piece = bytes.get(..state.at_once_bytes).unwrap_or(bytes);
+            match state.file.write(piece) {
                 Ok(0) => return Err(ApiError::io(format!("'{}' takes no more bytes", self.name))),
                 Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
-                Err(error) => match error.kind() {
-                    std::io::ErrorKind::Interrupted if !self.cancel.is_cancelled() => {}
-                    std::io::ErrorKind::Interrupted => return Err(ApiError::cancelled("cancelled")),
-                    std::io::ErrorKind::BrokenPipe => {
-                        return Err(ApiError::io(format!(
-                            "'{}': its reader closed it (broken pipe)",
-                            self.name
-                        )));
-                    }
-                    _ => return Err(ApiError::io(format!("'{}': {error}", self.name))),
-                },
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(write_error(&self.name, &error)),
             }
         }
         Ok(())
     }
+
+    fn check_cancelled(&self) -> ApiResult<()> {
+        if self.cancel.is_cancelled() { Err(ApiError::cancelled("cancelled")) } else { Ok(()) }
+    }
+}
+
+/// The file to write to in place of `file`, and how many bytes it takes at once without waiting.
+fn without_waiting(file: File) -> (File, usize) {
+    let Ok(kind) = file.metadata().map(|there| there.file_type()) else { return (file, libc::PIPE_BUF) };
+    if kind.is_file() {
+        return (file, usize::MAX);
+    }
+    if kind.is_fifo() {
+        // O_NONBLOCK belongs to what was opened, which we may share with the shell that started us and with others who
+        // write to it. So it is opened anew, for ourselves.
+        let anew = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if let Ok(file) = File::options().write(true).custom_flags(libc::O_NONBLOCK).open(anew) {
+            return (file, usize::MAX);
+        }
+    }
+    // What says that it is ready has room for this many.
+    (file, libc::PIPE_BUF)
 }
 
 impl ByteSink for StreamSink {

@@ -5,6 +5,7 @@ mod file;
 mod pipe;
 
 use std::io::Seek;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,7 +33,9 @@ impl Input {
     pub fn open(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         let what = || format!("cannot open '{}'", path.display());
-        let file = std::fs::File::open(path).map_err(|error| Error::io(what(), error))?;
+        // Without O_NONBLOCK, opening a named pipe sleeps until somebody writes to it, cancelled or not.
+        let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = file.map_err(|error| Error::io(what(), error))?;
         let kind = file.metadata().map_err(|error| Error::io(what(), error))?.file_type();
         if kind.is_dir() {
             return Err(Error::io(what(), std::io::Error::from_raw_os_error(libc::EISDIR)));
@@ -75,7 +78,6 @@ impl Input {
         }
     }
 
-    /// The source itself, to be read by several.
     /// The source itself, to hand to an importer.
     pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {

@@ -1,15 +1,13 @@
 //! Bytes that come in order, once: pipes, terminals, sockets.
 
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::AsRawFd;
+use std::io::{ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_plugin_api::{ByteSource, CancelFlag, Error, Result};
 
-/// How long to wait for bytes before looking at the cancel flag again.
-const PATIENCE_MS: i32 = 20;
+use crate::readiness;
 
 /// A stream of bytes of unknown length.
 pub struct PipeSource {
@@ -58,35 +56,26 @@ impl PipeSource {
     fn fill(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            self.wait(file)?;
+            readiness::wait(file, libc::POLLIN, || self.check())?;
             match file.read(rest) {
                 Ok(0) => break,
                 Ok(n) => done += n,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
                 Err(error) => return Err(Error::io(format!("'{}': {error}", self.name))),
             }
         }
         Ok(done)
     }
 
-    /// Waits for bytes, or the end, or the cancel flag. A plain read would sleep through it.
-    fn wait(&self, file: &File) -> Result<()> {
-        loop {
-            if self.cancel.is_cancelled() {
-                return Err(Error::cancelled("cancelled"));
-            }
-            if self.closed.load(Ordering::Relaxed) {
-                return Err(Error::cancelled(format!("'{}' has been closed", self.name)));
-            }
-            let mut poll = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd, ours, for an open descriptor.
-            let ready = unsafe { libc::poll(&mut poll, 1, PATIENCE_MS) };
-            let interrupted = std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted;
-            // Other errors show in the read that follows.
-            if ready > 0 || (ready < 0 && !interrupted) {
-                return Ok(());
-            }
+    /// Whether to go on waiting for bytes.
+    fn check(&self) -> Result<()> {
+        if self.cancel.is_cancelled() {
+            return Err(Error::cancelled("cancelled"));
         }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::cancelled(format!("'{}' has been closed", self.name)));
+        }
+        Ok(())
     }
 }
 
