@@ -24,8 +24,9 @@ pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
     with(&DECOMPRESS, Decompressor::new, |context| context.run(from, to))
 }
 
-pub fn compress(from: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    with(&COMPRESS, Compressor::new, |context| context.run(from, out))
+/// Makes a frame in `scratch`; its length.
+pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
+    with(&COMPRESS, Compressor::new, |context| context.run(from, scratch))
 }
 
 fn with<C: 'static, T>(
@@ -108,12 +109,11 @@ impl Compressor {
         Ok(Self(context))
     }
 
-    fn run(&mut self, from: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-        let start = out.len();
+    fn run(&mut self, from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
         // SAFETY: a pure function of its arguments; null preferences are the defaults.
         let bound = unsafe { LZ4F_compressBound(from.len(), std::ptr::null()) };
-        out.resize(start + HEADER_BYTES + bound, 0);
-        let mut at = start;
+        let out = super::room(scratch, HEADER_BYTES + bound);
+        let mut at = 0;
         // SAFETY: each call writes into what is left of `out`, whose length it is told; `from` is read whole.
         unsafe {
             let rest = &mut out[at..];
@@ -130,8 +130,7 @@ impl Compressor {
             let rest = &mut out[at..];
             at += checked(LZ4F_compressEnd(self.0, rest.as_mut_ptr(), rest.len(), std::ptr::null()))?;
         }
-        out.truncate(at);
-        Ok(())
+        Ok(at)
     }
 }
 

@@ -6,6 +6,8 @@
 mod lz4;
 mod zstd;
 
+use std::cell::RefCell;
+
 use arrow_ipc::CompressionType;
 use crossdock_plugin_api::{Error, Result};
 
@@ -16,6 +18,22 @@ pub enum Codec {
     Lz4,
     /// Zstandard frames.
     Zstd,
+}
+
+thread_local! {
+    /// Where frames are made before anybody knows how long they become. Kept, for fresh memory costs as much as LZ4.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a thread keeps of it.
+const MOST_SCRATCH_BYTES: usize = 16 << 20;
+
+/// `scratch` with room for `bytes` bytes.
+fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
+    if scratch.len() < bytes {
+        scratch.resize(bytes, 0);
+    }
+    scratch
 }
 
 /// Bytes before the frame.
@@ -114,18 +132,25 @@ impl Codec {
 
     /// The buffer to store for `from`, prefix included; stored plain where the frame would not be shorter.
     pub fn compress(self, from: &[u8]) -> Result<Vec<u8>> {
-        let mut out = (from.len() as i64).to_le_bytes().to_vec();
-        let frame = match self {
-            Self::Lz4 => lz4::compress(from, &mut out),
-            Self::Zstd => zstd::compress(from, &mut out),
-        };
-        frame.map_err(|why| Error::internal(format!("{} compression failed: {why}", self.name())))?;
-        if out.len() - PREFIX_BYTES >= from.len() {
-            out.clear();
-            out.extend_from_slice(&(-1i64).to_le_bytes());
-            out.extend_from_slice(from);
-        }
-        Ok(out)
+        SCRATCH.with_borrow_mut(|scratch| {
+            let frame = match self {
+                Self::Lz4 => lz4::compress(from, scratch),
+                Self::Zstd => zstd::compress(from, scratch),
+            };
+            let frame =
+                frame.map_err(|why| Error::internal(format!("{} compression failed: {why}", self.name())))?;
+            let (prefix, content) = match scratch.get(..frame) {
+                Some(frame) if frame.len() < from.len() => (from.len() as i64, frame),
+                _ => (-1, from),
+            };
+            let mut out = Vec::with_capacity(PREFIX_BYTES + content.len());
+            out.extend_from_slice(&prefix.to_le_bytes());
+            out.extend_from_slice(content);
+            if scratch.len() > MOST_SCRATCH_BYTES {
+                *scratch = Vec::new();
+            }
+            Ok(out)
+        })
     }
 }
 

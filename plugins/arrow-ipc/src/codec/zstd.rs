@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use super::room;
 use zstd_safe::{CCtx, DCtx, get_error_name};
 
 thread_local! {
@@ -42,17 +43,14 @@ pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
     })
 }
 
-pub fn compress(from: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
+/// Makes a frame in `scratch`; its length.
+pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     COMPRESS.with_borrow_mut(|context| {
         let context = match context {
             Some(context) => context,
             None => context.insert(CCtx::try_create().ok_or("out of memory")?),
         };
-        let start = out.len();
-        out.resize(start + zstd_safe::compress_bound(from.len()), 0);
-        let n = context.compress(&mut out[start..], from, LEVEL).map_err(why)?;
-        out.truncate(start + n);
-        Ok(())
+        context.compress(room(scratch, zstd_safe::compress_bound(from.len())), from, LEVEL).map_err(why)
     })
 }
 

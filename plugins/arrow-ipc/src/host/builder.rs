@@ -13,14 +13,14 @@ const MOST_VALUES: usize = 1 << 30;
 
 /// An array that grows on the host.
 pub struct Builder {
-    data_type: DataType,
-    len: usize,
+    pub(super) data_type: DataType,
+    pub(super) len: usize,
     nulls: usize,
-    validity: Bits,
+    pub(super) validity: Bits,
     bits: Bits,
     /// The layout's buffers without the validity; views' data comes last, in one buffer.
     buffers: Vec<Vec<u8>>,
-    children: Vec<Builder>,
+    pub(super) children: Vec<Builder>,
     /// The dictionaries that keys point into, each with what was added to its keys.
     dictionaries: Vec<(DeviceArray, usize)>,
 }
@@ -113,17 +113,29 @@ impl Builder {
         Ok(())
     }
 
-    fn buffer(&mut self, i: usize) -> Result<&mut Vec<u8>> {
+    pub(super) fn buffer(&mut self, i: usize) -> Result<&mut Vec<u8>> {
         self.buffers.get_mut(i).ok_or_else(|| Error::internal("a buffer that the layout does not have"))
     }
 
-    fn append_bytes(&mut self, from: &HostArray<'_>, at: usize, len: usize, width: usize) -> Result<()> {
+    pub(super) fn append_bytes(
+        &mut self,
+        from: &HostArray<'_>,
+        at: usize,
+        len: usize,
+        width: usize,
+    ) -> Result<()> {
         let bytes = from.range(0, at.saturating_mul(width), len.saturating_mul(width))?;
         self.buffer(0)?.extend_from_slice(bytes);
         Ok(())
     }
 
-    fn append_child(&mut self, from: &HostArray<'_>, i: usize, start: usize, len: usize) -> Result<()> {
+    pub(super) fn append_child(
+        &mut self,
+        from: &HostArray<'_>,
+        i: usize,
+        start: usize,
+        len: usize,
+    ) -> Result<()> {
         match (self.children.get_mut(i), from.children.get(i)) {
             (Some(child), Some(from)) => child.append(from, start, len),
             _ => Err(Error::internal("a child that the layout does not have")),
@@ -145,7 +157,7 @@ impl Builder {
         let base = super::view::unsigned_value(base) as usize;
         for i in start..start + len {
             last = from.extent(width, i)?.1;
-            put(offsets, base.saturating_add(last - first), width)?;
+            super::append::put(offsets, base.saturating_add(last - first), width)?;
         }
         Ok((first, last))
     }
@@ -186,74 +198,6 @@ impl Builder {
         Ok(())
     }
 
-    fn append_views(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
-        for i in start..start + len {
-            let bytes = if from.is_null(i) { &[] } else { from.view(i)? };
-            let mut view = [0; 16];
-            let (head, rest) = view.split_at_mut(4);
-            head.copy_from_slice(&(bytes.len() as u32).to_le_bytes());
-            if bytes.len() <= 12 {
-                rest.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-            } else {
-                let data = self.buffer(1)?;
-                let at = i32::try_from(data.len())
-                    .map_err(|_| Error::unsupported("joined views with more than 2 GiB of data"))?;
-                data.extend_from_slice(bytes);
-                rest.iter_mut().zip(bytes.iter().take(4)).for_each(|(to, from)| *to = *from);
-                rest.iter_mut().skip(8).zip(at.to_le_bytes()).for_each(|(to, from)| *to = from);
-            }
-            self.buffer(0)?.extend_from_slice(&view);
-        }
-        Ok(())
-    }
-
-    fn append_list_views(
-        &mut self,
-        from: &HostArray<'_>,
-        start: usize,
-        len: usize,
-        width: usize,
-    ) -> Result<()> {
-        for i in start..start + len {
-            let at = from.array.offset() + i;
-            let size = if from.is_null(i) { 0 } else { from.index(1, width, at)? };
-            let begin = self.children.first().map_or(0, Builder::len);
-            put(self.buffer(0)?, begin, width)?;
-            put(self.buffer(1)?, size, width)?;
-            if size > 0 {
-                self.append_child(from, 0, from.index(0, width, at)?, size)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn append_dense(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
-        self.append_bytes(from, from.array.offset() + start, len, 1)?;
-        for i in start..start + len {
-            let (child, row) = from.member(i)?;
-            let begin = self.children.get(child).map_or(0, Builder::len);
-            put(self.buffer(1)?, begin, 4)?;
-            self.append_child(from, child, row, 1)?;
-        }
-        Ok(())
-    }
-
-    fn append_runs(&mut self, from: &HostArray<'_>, start: usize, len: usize) -> Result<()> {
-        let mut i = 0;
-        while i < len {
-            let (run, left) = from.run(start + i)?;
-            i += left.min(len - i);
-            self.append_child(from, 1, run, 1)?;
-            let end = self.len + i;
-            let ends = self.children.first_mut().ok_or_else(|| Error::internal("runs without run ends"))?;
-            let width = layout(&ends.data_type).kind(1).and_then(BufferKind::width).unwrap_or(4);
-            put(ends.buffer(0)?, end, width)?;
-            ends.validity.extend_set(1);
-            ends.len += 1;
-        }
-        Ok(())
-    }
-
     /// The array, on the device of `stream`.
     pub fn finish(self, stream: &Stream) -> Result<DeviceArray> {
         let row = layout(&self.data_type);
@@ -283,16 +227,6 @@ impl Builder {
         let nulls = if row.all_null { self.len } else { self.nulls };
         DeviceArray::try_new(self.data_type.clone(), self.len, 0, Some(nulls), buffers, children, dictionary)
     }
-}
-
-fn put(to: &mut Vec<u8>, value: usize, width: usize) -> Result<()> {
-    if width == 2 && value > i16::MAX as usize || width == 4 && value > i32::MAX as usize {
-        return Err(Error::unsupported(format!(
-            "joined values reach offset {value}, more than {width} bytes can tell"
-        )));
-    }
-    to.extend(value.to_le_bytes().iter().take(width));
-    Ok(())
 }
 
 fn upload(bytes: &[u8], stream: &Stream) -> Result<Option<Buffer>> {

@@ -1,6 +1,7 @@
 //! Arrays whose contents the host looks at: dictionaries, which are joined and compared value by value. Their bytes are
 //! viewed in place where the host may look, and copied where not; the bulk of a batch never comes here.
 
+mod append;
 mod bits;
 mod builder;
 mod key;

@@ -6,6 +6,7 @@ mod flatten;
 mod message;
 mod output;
 mod ranges;
+mod slices;
 mod writer;
 
 pub use writer::{Form, Settings, Writer};
