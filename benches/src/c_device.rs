@@ -15,7 +15,8 @@ const ROUNDS: usize = 100;
 const BATCHES: usize = 20;
 
 pub fn batches(bench: &Bench, table: &mut Table) -> Result<()> {
-    let [peer_out, peer_in] = bench.peer.pair(&["c_device".as_ref(), (ROUNDS * BATCHES).to_string().as_ref()])?;
+    let [peer_out, peer_in] =
+        bench.peer.pair(&["c_device".as_ref(), (ROUNDS * BATCHES).to_string().as_ref()])?;
     for rows in [1_000, 1_000_000] {
         let (out, back) = ours(rows)?;
         let peer = (rows == 1_000).then_some((&peer_out[..], &peer_in[..]));
