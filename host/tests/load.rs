@@ -80,6 +80,46 @@ fn a_file_that_others_may_write_is_refused_with_its_mode_and_the_remedy() {
 }
 
 #[test]
+fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_mode() {
+    let directory = temporary();
+    let open = directory.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    let path = c_plugin(&open, "plugin.so", &[]);
+    for mode in [0o777, 0o757, 0o703] {
+        set_mode(&open, mode);
+        let (id, sentence) = refusal(&path);
+        assert_eq!(id, "directory-mode");
+        for word in [format!("{mode:03o}"), open.display().to_string(), "chmod o-w".into()] {
+            assert!(sentence.contains(&word), "{sentence}");
+        }
+        assert_eq!(inspect(&path).unwrap().refusal.unwrap().id(), "directory-mode");
+    }
+    // Files in it belong to their owners; a group that may be the user's own.
+    for mode in [0o1777, 0o775, 0o755] {
+        set_mode(&open, mode);
+        assert!(PluginFile::new(&path).metadata().is_ok(), "{mode:o}");
+    }
+}
+
+#[test]
+fn a_link_is_refused_whose_own_directory_or_whose_target_s_all_the_world_may_write() {
+    let directory = temporary();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["open", "closed"] {
+        std::fs::create_dir(at(name)).unwrap();
+        c_plugin(&at(name), "plugin.so", &[]);
+    }
+    std::os::unix::fs::symlink(at("closed/plugin.so"), at("open/link.so")).unwrap();
+    std::os::unix::fs::symlink(at("open/plugin.so"), at("closed/link.so")).unwrap();
+    set_mode(&at("open"), 0o777);
+    assert_eq!(refusal(&at("open/link.so")).0, "directory-mode");
+    assert_eq!(refusal(&at("closed/link.so")).0, "directory-mode");
+    set_mode(&at("open"), 0o755);
+    assert!(PluginFile::new(at("open/link.so")).load().is_ok());
+    assert!(PluginFile::new(at("closed/link.so")).load().is_ok());
+}
+
+#[test]
 fn a_library_without_the_metadata_symbol_is_not_a_plugin() {
     assert_refused(&["NO_META"], "not-a-plugin", &["crossdock_plugin_meta_v1"]);
 }

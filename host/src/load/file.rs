@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use crossdock_plugin_api::abi;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::{Inspection, Load, Loaded, Refusal, Refused, checks};
+use super::{Inspection, Load, Loaded, Refusal, Refused, checks, trust};
 use crate::metadata::Metadata;
 
 /// A file that may be a plugin.
@@ -40,8 +40,7 @@ impl PluginFile {
         })?;
         let stat = file.metadata().map_err(Refusal::Unreadable)?;
         check_type(&stat.file_type())?;
-        let state = State { bytes: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) };
-        Ok(Opened { file, inode: (stat.dev(), stat.ino()), owner: stat.uid(), mode: stat.mode(), state })
+        Ok(Opened { file, stat })
     }
 
     /// See [`super::inspect`].
@@ -49,16 +48,21 @@ impl PluginFile {
         let look = || {
             let opened = self.open()?;
             let metadata = Metadata::from_file(&opened.file)?;
-            let refusal = opened.check_trust().and_then(|()| checks::check_metadata(&metadata)).err();
+            let refusal = self.check_trust(&opened).and_then(|()| checks::check_metadata(&metadata)).err();
             Ok(Inspection { metadata, refusal })
         };
         look().map_err(|reason: Refusal| reason.of(self.who()))
     }
 
+    fn check_trust(&self, opened: &Opened) -> Result<(), Refusal> {
+        trust::check_file(&opened.stat)?;
+        trust::check_directories(&self.path)
+    }
+
     /// Everything that can be checked without the file's code.
     fn judge(&self) -> Result<(Opened, Metadata), Refusal> {
         let opened = self.open()?;
-        opened.check_trust()?;
+        self.check_trust(&opened)?;
         let metadata = Metadata::from_file(&opened.file)?;
         checks::check_metadata(&metadata)?;
         Ok((opened, metadata))
@@ -110,12 +114,15 @@ struct State {
     modified: (i64, i64),
 }
 
+impl State {
+    fn of(stat: &std::fs::Metadata) -> Self {
+        Self { bytes: stat.size(), modified: (stat.mtime(), stat.mtime_nsec()) }
+    }
+}
+
 struct Opened {
     file: File,
-    inode: (u64, u64),
-    owner: u32,
-    mode: u32,
-    state: State,
+    stat: std::fs::Metadata,
 }
 
 /// A mapped file. The loader finds images by name first, then by inode: were the descriptor closed, the next file that
@@ -132,28 +139,16 @@ fn images() -> &'static Mutex<HashMap<(u64, u64), Image>> {
 }
 
 impl Opened {
-    /// Whoever may write the file decides what runs in this process: that may be root and ourselves only.
-    fn check_trust(&self) -> Result<(), Refusal> {
-        // SAFETY: geteuid has no conditions and cannot fail.
-        let user = unsafe { libc::geteuid() };
-        if self.owner != 0 && self.owner != user {
-            return Err(Refusal::Owner { user, owner: self.owner });
-        }
-        if self.mode & 0o022 != 0 {
-            return Err(Refusal::Writable { mode: self.mode & 0o777 });
-        }
-        Ok(())
-    }
-
     /// The entry of the mapped file, which is mapped now if it was not before. One inode is one image, with one set of
     /// statics, whoever loads it.
     fn image(self) -> Result<&'static abi::PluginEntry, Refusal> {
         // Held while the library's constructors run, so that two threads do not load one file twice. A constructor
         // that loads Crossdock plugins itself would wait for ever; there is no use for one.
         let mut images = images().lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(image) = images.get(&self.inode) {
+        let (inode, state) = ((self.stat.dev(), self.stat.ino()), State::of(&self.stat));
+        if let Some(image) = images.get(&inode) {
             return match &image.entry {
-                _ if image.state != self.state => Err(Refusal::Changed),
+                _ if image.state != state => Err(Refusal::Changed),
                 Ok(entry) => Ok(entry),
                 Err(message) => Err(Refusal::BadEntry(message.clone())),
             };
@@ -174,7 +169,7 @@ impl Opened {
         };
         // Dropping it would only lower the loader's count of an image that stays anyway.
         std::mem::forget(library);
-        images.insert(self.inode, Image { _file: self.file, state: self.state, entry: entry.clone() });
+        images.insert(inode, Image { _file: self.file, state, entry: entry.clone() });
         entry.map_err(Refusal::BadEntry)
     }
 }

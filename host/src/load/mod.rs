@@ -5,6 +5,7 @@ mod checks;
 mod file;
 mod linked;
 mod refusal;
+mod trust;
 
 use std::sync::Arc;
 

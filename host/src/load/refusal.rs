@@ -31,6 +31,10 @@ pub enum Refusal {
     Owner { user: u32, owner: u32 },
     #[error("expected a file that only its owner may write, got mode {mode:03o}: remove it with chmod go-w")]
     Writable { mode: u32 },
+    #[error(
+        "expected a directory in which only owners replace their files, got mode {mode:03o} of '{directory}': take it from the world with chmod o-w"
+    )]
+    DirectoryMode { directory: String, mode: u32 },
     #[error(transparent)]
     Metadata(MetadataError),
     #[error("built for ABI {}.{}, expected {}.{}: get the plugin's build for this host", got.0, got.1, abi::ABI_MAJOR, abi::ABI_MINOR)]
@@ -64,6 +68,7 @@ impl Refusal {
             Self::Unreadable(_) => "unreadable",
             Self::Owner { .. } => "owner",
             Self::Writable { .. } => "writable",
+            Self::DirectoryMode { .. } => "directory-mode",
             Self::Metadata(MetadataError::NotElf) => "not-elf",
             Self::Metadata(MetadataError::Damaged(_)) => "damaged",
             Self::Metadata(MetadataError::WrongMachine { .. }) => "wrong-machine",

@@ -1,0 +1,45 @@
+//! Who may decide what runs in this process: root and its own user, and nobody else.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::Refusal;
+
+const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
+const OTHERS_WRITE: u32 = 0o002;
+const STICKY: u32 = 0o1000;
+
+/// Whoever owns the file or may write it decides what is in it.
+pub(super) fn check_file(file: &Metadata) -> Result<(), Refusal> {
+    // SAFETY: geteuid has no conditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if file.uid() != 0 && file.uid() != user {
+        return Err(Refusal::Owner { user, owner: file.uid() });
+    }
+    if file.mode() & GROUP_OR_OTHERS_WRITE != 0 {
+        return Err(Refusal::Writable { mode: file.mode() & 0o777 });
+    }
+    Ok(())
+}
+
+/// Whoever may replace files in the directory of `path`, or in that of the file to which it links, decides which file
+/// it is. Only directories that all the world may write are refused, and those not where the sticky bit leaves files to
+/// their owners: a group may be its user's private one, as some distributions have it for every user.
+pub(super) fn check_directories(path: &Path) -> Result<(), Refusal> {
+    let resolved = path.canonicalize().map_err(Refusal::Unreadable)?;
+    for directory in [path, &resolved].map(directory_of) {
+        let mode = std::fs::metadata(directory).map_err(Refusal::Unreadable)?.mode();
+        if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+            return Err(Refusal::DirectoryMode {
+                directory: directory.display().to_string(),
+                mode: mode & 0o777,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
