@@ -90,10 +90,15 @@ impl Error {
             }
             next = error.source();
         }
-        let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        // What plugins and files are called must not steer anybody's terminal.
-        line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+        one_line(&line)
     }
+}
+
+/// A text as one line without control characters: what plugins say, and what files are called, must not steer anybody's
+/// terminal.
+pub fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 #[cfg(test)]

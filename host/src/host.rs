@@ -4,11 +4,11 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock_memory_backend::{Backend, Leak, LedgerSnapshot};
 
-use crate::discovery::{Catalog, Search};
+use crate::discovery::{Candidate, Catalog, Search};
 use crate::error::{Error, Result};
 use crate::janitor;
-use crate::load::{Loaded, Refused};
-use crate::metadata::Metadata;
+use crate::load::{Loaded, Refusal, Refused};
+use crate::metadata::{Metadata, MetadataError};
 use crate::session::SessionBuilder;
 
 /// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
@@ -137,14 +137,27 @@ impl HostBuilder {
         self
     }
 
-    /// Looks for plugins; none of their code runs yet.
+    /// Looks for plugins; none of their code runs yet. What was found and cannot be used, though it means to be a
+    /// plugin, is reported to the log.
     ///
     /// # Errors
     /// A plugin file that was given by its path is missing or refused.
     pub fn build(self) -> Result<Host> {
         let host = self.build_lenient();
-        let refused = host.0.catalog.candidates.iter().find_map(|candidate| candidate.refused_though_given());
-        refused.map_or(Ok(host.clone()), |refused| Err(Error::Refused(refused)))
+        let catalog = &host.0.catalog;
+        if let Some(refused) = catalog.candidates.iter().find_map(Candidate::refused_though_given) {
+            return Err(Error::Refused(refused));
+        }
+        catalog.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+        for refused in catalog.candidates.iter().filter_map(|candidate| candidate.metadata.as_ref().err()) {
+            match refused.reason {
+                // Ordinary: a library among plugins, a plugin in two places.
+                Refusal::Metadata(MetadataError::NotElf | MetadataError::NotAPlugin)
+                | Refusal::Shadowed { .. } => tracing::debug!("{refused}"),
+                _ => tracing::warn!("{refused}"),
+            }
+        }
+        Ok(host)
     }
 
     /// The same, where files that were given and refused are only noted in the catalog.

@@ -44,8 +44,8 @@ mod janitor;
 pub mod load;
 pub mod metadata;
 mod plugin;
-mod readiness;
 mod reader;
+mod readiness;
 pub mod registry;
 mod session;
 pub mod sink;
@@ -55,7 +55,7 @@ mod writer;
 
 pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
-pub use error::{Error, Result};
+pub use error::{Error, Result, one_line};
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;
 pub use reader::{ReadOptions, Reader};

@@ -47,7 +47,7 @@ pub struct Reader {
 impl Session {
     /// Which plugin reads `input`, and as which format.
     pub fn recognise(&self, input: &Input, from: Option<&str>) -> Result<Choice> {
-        let plugins = self.plugins();
+        let plugins = self.plugins_quiet_about(from.as_slice());
         let head = input.head(crate::registry::Registry::new(&plugins).head_bytes())?;
         self.choose(from, |registry| registry.choose_input(from, &head, input.name()))
     }

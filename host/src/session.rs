@@ -154,6 +154,11 @@ impl Session {
     /// All plugins that can be loaded, to ask for their formats. One that cannot is reported to the log; asking for it
     /// by name gives the error.
     pub fn plugins(&self) -> Arc<[Arc<Plugin>]> {
+        self.plugins_quiet_about(&[])
+    }
+
+    /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
+    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Arc<[Arc<Plugin>]> {
         let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugins) = &*plugins {
             return plugins.clone();
@@ -162,6 +167,7 @@ impl Session {
         for metadata in self.0.host.plugins() {
             match self.plugin(&metadata.name) {
                 Ok(plugin) => all.push(plugin),
+                Err(_) if names.contains(&metadata.name.as_str()) => {}
                 Err(error) => tracing::warn!("{}", error.one_line()),
             }
         }
@@ -190,13 +196,19 @@ impl Session {
         wanted: Option<&str>,
         choose: impl FnOnce(&Registry<'_>) -> Result<T>,
     ) -> Result<T> {
-        let plugins = self.plugins();
-        choose(&Registry::new(&plugins)).map_err(|error| match wanted {
-            Some(name) if !plugins.iter().any(|plugin| plugin.name() == name) => match self.plugin(name) {
-                Err(refused @ Error::Refused(_)) => refused,
-                _ => error,
-            },
-            _ => error,
-        })
+        let plugins = self.plugins_quiet_about(wanted.as_slice());
+        let is_missing = |name: &&str| !plugins.iter().any(|plugin| plugin.name() == *name);
+        let refused = wanted.filter(is_missing).and_then(|name| match self.plugin(name) {
+            Err(refused @ Error::Refused(_)) => Some(refused),
+            _ => None,
+        });
+        match (choose(&Registry::new(&plugins)), refused) {
+            (Err(_), Some(refused)) => Err(refused),
+            (Ok(choice), Some(refused)) => {
+                tracing::warn!("{}", refused.one_line());
+                Ok(choice)
+            }
+            (result, None) => result,
+        }
     }
 }

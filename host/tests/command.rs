@@ -3,53 +3,10 @@
 
 mod common;
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
+use common::alone::{Alone, json, stdout};
 use common::c_plugin;
-
-/// The command, alone in a directory.
-struct Alone(tempfile::TempDir);
-
-impl Alone {
-    fn new() -> Self {
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        // A link: a copy could still be open for writing in a child that another test forks just now.
-        std::fs::hard_link(env!("CARGO_BIN_EXE_crossdock"), directory.path().join("crossdock")).unwrap();
-        Self(directory)
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn command(&self) -> Command {
-        let mut command = Command::new(self.path().join("crossdock"));
-        command.current_dir(self.path()).env_remove("CROSSDOCK_PLUGIN_PATH").stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.command().args(args).output().unwrap()
-    }
-
-    /// The exit status and the one line on standard error.
-    fn fails(&self, args: &[&str]) -> (i32, String) {
-        let output = self.run(args);
-        let line = String::from_utf8(output.stderr).unwrap();
-        assert!(line.starts_with("crossdock: error: ") && line.trim_end().lines().count() == 1, "{line}");
-        (output.status.code().unwrap(), line)
-    }
-}
-
-fn stdout(output: &Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-fn json(output: &Output) -> serde_json::Value {
-    serde_json::from_str(&stdout(output)).unwrap()
-}
 
 #[test]
 fn wrong_usage_is_status_2_and_help_is_status_0_with_examples() {

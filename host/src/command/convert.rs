@@ -1,6 +1,5 @@
 //! `crossdock convert`.
 
-use std::io::IsTerminal;
 use std::sync::Arc;
 
 use clap::Args;
@@ -13,7 +12,8 @@ use crossdock::{Host, Session};
 use serde_json::json;
 
 use super::options::Work;
-use super::{Failure, answer, complain, text};
+use super::terminal::{self, Progress, complain};
+use super::{Failure, answer, cut_short, text};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -78,7 +78,7 @@ impl Convert {
             () => table(&report),
         };
         if to_stdout {
-            eprint_lines(&text);
+            terminal::print(&text);
             return Ok(());
         }
         answer(&text)
@@ -94,6 +94,9 @@ impl Convert {
             "-" => Output::stdout(&cancel)?,
             path => Output::create(path, &cancel)?,
         };
+        if let Some(path) = output.unfinished() {
+            cut_short::removes(path);
+        }
         let mut options = Options::new();
         for (key, value) in [("nulls", &self.nulls), ("compression", &self.compression)] {
             if let Some(value) = value {
@@ -113,36 +116,12 @@ impl Convert {
         for name in self.via {
             conversion = conversion.via(name);
         }
-        let bar = (!self.quiet && std::io::stderr().is_terminal()).then(progress_bar);
+        let bar = if self.quiet { None } else { Progress::show() };
         if let Some(bar) = &bar {
-            let bar = bar.clone();
-            conversion = conversion.progress(Arc::new(move |done, total| {
-                bar.set_length(total.max(done));
-                bar.set_position(done);
-            }));
+            conversion = conversion.progress(Arc::new(bar.listener()));
         }
-        let report = conversion.run(input, output);
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
-        }
-        Ok(report?)
+        Ok(conversion.run(input, output)?)
     }
-}
-
-fn progress_bar() -> indicatif::ProgressBar {
-    let bar = indicatif::ProgressBar::new(0);
-    let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
-    // The template is a constant: one that does not parse leaves the default look.
-    if let Ok(style) = indicatif::ProgressStyle::with_template(style) {
-        bar.set_style(style);
-    }
-    bar
-}
-
-fn eprint_lines(text: &str) {
-    use std::io::Write;
-    // The conversion is done: a closed standard error takes nothing from it.
-    let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
 }
 
 fn table(report: &Report) -> String {

@@ -1,12 +1,15 @@
 //! The command line: what can be asked for, and how the answer leaves the process.
 
 mod convert;
+mod cut_short;
 mod devices;
 mod inspect;
 mod interrupt;
+mod log;
 mod options;
 mod plan;
 mod plugins;
+mod terminal;
 mod text;
 
 use std::io::Write;
@@ -33,7 +36,8 @@ Examples:
   crossdock plugins --explain                          which plugins are used, and why not the others
 
 Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
-and beside the executable. Exit status: 0 done, 1 failed, 2 wrong usage.";
+and beside the executable. Warnings of the host and of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace
+says how much of them. Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -75,7 +79,8 @@ impl From<std::io::Error> for Failure {
 
 /// Runs the command that the process's arguments ask for.
 pub fn run() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let result = log::start().map_err(Failure::from).and_then(|()| match command {
         Command::Convert(convert) => convert.run(),
         Command::Plan(plan) => plan.run(),
         Command::Plugins(plugins) => plugins.run(),
@@ -85,19 +90,14 @@ pub fn run() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut std::io::stdout());
             Ok(())
         }
-    };
+    });
     let (line, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Host(error)) => (error.one_line(), if matches!(error, Error::Usage(_)) { 2 } else { 1 }),
         Err(Failure::Output(error)) => (format!("cannot write the answer: {error}"), 1),
     };
-    complain("error", &line);
+    terminal::complain("error", &line);
     ExitCode::from(code)
-}
-
-/// One line on standard error. Where even that is closed, the exit status is all that is left.
-fn complain(kind: &str, line: &str) {
-    let _ = writeln!(std::io::stderr(), "crossdock: {kind}: {line}");
 }
 
 /// The answer, on standard output.

@@ -66,6 +66,7 @@ impl Work {
         let host = builder.build()?;
         let cancel = CancelFlag::new();
         super::interrupt::cancels(&cancel);
+        super::cut_short::ends_the_process();
         let mut session = host.session().device(self.device).cancel_flag(cancel);
         if let Some(level) = self.validate {
             session = session.validate(match level {

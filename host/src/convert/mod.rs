@@ -90,6 +90,8 @@ impl Conversion {
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
         let start = Instant::now();
         let Self { session, read, write, vias, columns } = self;
+        let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
+        session.plugins_quiet_about(&named.collect::<Vec<_>>());
         let before = session.account().usage().copied;
         let opened = Instant::now();
         let reader = session.read(input, &read)?;

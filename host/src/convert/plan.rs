@@ -55,6 +55,8 @@ impl Session {
     /// Asks the exporter that `to` names (a plugin or a format, of capsules or bytes) what it would do to the batches of
     /// `input`, and adds up the bytes of each column, for which the input is read to its end.
     pub fn plan(&self, input: Input, read: &ReadOptions, to: &str, options: &Options) -> Result<PlanReport> {
+        let named = std::iter::once(to).chain(read.from.as_deref());
+        self.plugins_quiet_about(&named.collect::<Vec<_>>());
         let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
         let mut reader = self.read(input, read)?;
         let schema = reader.schema().clone();

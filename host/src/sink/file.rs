@@ -62,6 +62,10 @@ impl OutputFile {
         self
     }
 
+    pub(crate) fn unfinished(&self) -> Option<&Path> {
+        self.temporary.as_deref()
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

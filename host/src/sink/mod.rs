@@ -51,6 +51,14 @@ impl Output {
         }
     }
 
+    /// The temporary name that it has until the commit, if any. Who ends the process without dropping it removes this.
+    pub fn unfinished(&self) -> Option<&Path> {
+        match self {
+            Self::File(file) => file.unfinished(),
+            Self::Stream(_) | Self::Memory(_) => None,
+        }
+    }
+
     /// By what its format is known: the path, or "-" for standard output.
     pub fn target(&self) -> &str {
         match self {

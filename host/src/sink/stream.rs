@@ -65,8 +65,7 @@ impl StreamSink {
     }
 
     fn over(file: File, at_once_bytes: usize, name: String, cancel: CancelFlag) -> Self {
-        let state =
-            State { file, at_once_bytes, buffer: Vec::with_capacity(BUFFER_BYTES), bytes_written: 0 };
+        let state = State { file, at_once_bytes, buffer: Vec::with_capacity(BUFFER_BYTES), bytes_written: 0 };
         Self { name: name.into(), is_stdout: false, cancel, state: Arc::new(Mutex::new(state)) }
     }
 

@@ -1,6 +1,7 @@
 //! What the host's tests share: plugins in C, made on the spot, and one in Rust, linked in.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod alone;
 pub mod mini;
 
 use std::path::{Path, PathBuf};

@@ -38,6 +38,8 @@
 #define DESTROY destroy
 #endif
 
+#define TEXT(text) {text, sizeof(text) - 1}
+
 struct crossdock_instance {
   const crossdock_host* host;
 };
@@ -59,6 +61,12 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
 #endif
 #ifdef UNRESOLVED
   n += a_function_that_nobody_has();
+#endif
+#ifdef WARNS
+  const crossdock_host_log* log = host->get_interface(host, CROSSDOCK_HOST_LOG_ID);
+  const crossdock_str warning = TEXT("the\n\033[31mlicence ends"), note = TEXT("all is well");
+  log->write(log, CROSSDOCK_LOG_WARN, warning);
+  log->write(log, CROSSDOCK_LOG_INFO, note);
 #endif
   (void)err;
   instances[n].host = host;

@@ -1,0 +1,71 @@
+//! Standard error: single lines, and a progress bar that they do not get mixed up with.
+
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
+fn bar() -> MutexGuard<'static, Option<ProgressBar>> {
+    BAR.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A progress bar on standard error, gone when this is dropped.
+pub struct Progress(ProgressBar);
+
+impl Progress {
+    /// Shows one, if standard error is a terminal.
+    pub fn show() -> Option<Self> {
+        if !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let new = ProgressBar::new(0);
+        let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+        // The template is a constant: one that does not parse leaves the default look.
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            new.set_style(style);
+        }
+        *bar() = Some(new.clone());
+        IS_SHOWN.store(true, Ordering::Relaxed);
+        Some(Self(new))
+    }
+
+    /// Moves it to `done` of `total`, which is 0 where nobody knows it.
+    pub fn listener(&self) -> impl Fn(u64, u64) + Send + Sync + 'static {
+        let bar = self.0.clone();
+        move |done, total| {
+            bar.set_length(total.max(done));
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        IS_SHOWN.store(false, Ordering::Relaxed);
+        *bar() = None;
+        self.0.finish_and_clear();
+    }
+}
+
+/// Whether a bar is on the screen. May be asked in a signal handler.
+pub fn has_progress() -> bool {
+    IS_SHOWN.load(Ordering::Relaxed)
+}
+
+/// One line of the command's own, above the bar. Where standard error is closed, the exit status is all that is left.
+pub fn complain(kind: &str, line: &str) {
+    print(&format!("crossdock: {kind}: {}", crossdock::one_line(line)));
+}
+
+/// Lines on standard error, above the bar.
+pub fn print(text: &str) {
+    let print = || drop(writeln!(std::io::stderr(), "{}", text.trim_end()));
+    match &*bar() {
+        Some(bar) => bar.suspend(print),
+        None => print(),
+    }
+}
