@@ -7,7 +7,8 @@
 //! What IPC has and Arrow's C interface does not:
 //! - A file's footer metadata travels in the schema's metadata under the prefix `crossdock.arrow-ipc.footer:`, and goes
 //!   back into the footer when a file is written.
-//! - Metadata of single messages is left out, with a warning in the host's log.
+//! - A record batch's own metadata goes along with the batch; that of other messages is left out, with a warning in the
+//!   host's log.
 //! - A metadata key that comes twice with different values is refused.
 //!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html

@@ -127,6 +127,23 @@ fn metadata_of_schema_and_fields_extension_types_and_order_flags_are_kept() {
     }
 }
 
+#[test]
+fn a_batch_s_own_metadata_goes_along_with_it() {
+    let rig = Rig::new();
+    let from = peer_writes(&common::tables::small(), STREAM, "none");
+    let (schema, batches) = rig.read(&from, How::Mapped, Device::CPU).unwrap();
+    let own = Metadata::new().with("part", "7").with("", "");
+    let batches = [batches[0].clone().with_metadata(own.clone()), batches[1].clone()];
+    for form in FORMS {
+        let bytes = rig.write(&schema, &batches, form, "lz4").unwrap();
+        for how in WAYS {
+            let (_, back) = rig.read(&bytes, how, Device::CPU).unwrap();
+            assert_eq!(back[0].metadata(), &own, "{form} {how:?}");
+            assert!(back[1].metadata().is_empty());
+        }
+    }
+}
+
 /// A stream of one schema message and then `rest`.
 fn stream_of(
     schema: impl FnOnce(&mut SchemaBuilder<'_, '_, flatbuffers::DefaultAllocator>),

@@ -50,6 +50,8 @@ pub struct Opened {
     pub messages: Messages,
     /// Whether replacing a dictionary is against the format.
     pub is_file: bool,
+    /// Whether metadata of the schema's message is left out.
+    pub leaves_metadata: bool,
 }
 
 /// Opens a source of known length, as the form that its first bytes show.
@@ -93,22 +95,22 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let n_dictionaries = dictionaries.len();
     dictionaries.extend(batches);
     let messages = Messages::File { file, blocks: dictionaries.into_iter(), n_dictionaries };
-    Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true })
+    Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
     let Found::Message(message, body) = message_at(&stream, 0, USUAL_METADATA_BYTES)? else {
         return Err(Error::bad_data("the stream ends before its schema"));
     };
-    let schema = expect_schema(message)?;
+    let (schema, leaves_metadata) = expect_schema(message)?;
     let messages = Messages::Stream { stream, position: body };
-    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false })
+    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false, leaves_metadata })
 }
 
-/// The schema that a stream begins with.
-pub fn expect_schema(message: Message) -> Result<Schema> {
+/// The schema that a stream begins with, and whether its message has metadata of its own.
+pub fn expect_schema(message: Message) -> Result<(Schema, bool)> {
     match message.header {
-        Header::Schema(schema) if message.body_bytes == 0 => Ok(*schema),
+        Header::Schema(schema) if message.body_bytes == 0 => Ok((*schema, !message.metadata.is_empty())),
         Header::Schema(_) => Err(Error::bad_data("the schema message has a body")),
         _ => Err(Error::bad_data("the stream does not begin with a schema")),
     }

@@ -74,7 +74,7 @@ pub fn open(
     } else {
         reader.message_after(word).map_err(|e| not_ours(e, &word))?
     };
-    let schema = match first {
+    let (schema, leaves_metadata) = match first {
         Some(message) => expect_schema(message)?,
         None => return Err(Error::bad_data("the stream ends before its schema")),
     };
@@ -91,7 +91,7 @@ pub fn open(
         .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
     let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false });
     // In a file the footer tells which dictionary is the last one; read in order, each is as good as the next.
-    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false })
+    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false, leaves_metadata })
 }
 
 impl Pipe {

@@ -69,6 +69,10 @@ impl Reader {
         };
         let name = source.name().to_string();
         let opened = Self::open_source(call, source, host, memory).map_err(|e| named(e, &name))?;
+        if opened.leaves_metadata {
+            let what = format!("the schema's message in '{name}' has metadata of its own, which is left out");
+            host.log(abi::LOG_WARN, &what);
+        }
         let mut schema = opened.schema;
         schema.arrow =
             footer_metadata::join(schema.arrow, opened.footer_metadata).map_err(|e| named(e, &name))?;
