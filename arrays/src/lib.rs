@@ -20,9 +20,9 @@ mod validate;
 pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
-    batch_schema, check_batch_array, export_array, export_batch, export_device_array, export_field,
-    export_schema, import_array, import_batch, import_device_array, import_field, import_field_ref,
-    import_schema, import_schema_ref,
+    batch_schema, check_batch_array, check_ends, export_array, export_batch, export_device_array,
+    export_field, export_schema, import_array, import_batch, import_device_array, import_field,
+    import_field_ref, import_schema, import_schema_ref,
 };
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};

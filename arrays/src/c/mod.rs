@@ -3,6 +3,7 @@
 mod arena;
 mod array_in;
 mod array_out;
+mod ends;
 mod metadata;
 mod prepare;
 mod schema_in;
@@ -10,5 +11,6 @@ mod schema_out;
 
 pub use array_in::{check_batch_array, import_array, import_batch, import_device_array};
 pub use array_out::{export_array, export_batch, export_device_array};
+pub use ends::check_ends;
 pub use schema_in::{batch_schema, import_field, import_field_ref, import_schema, import_schema_ref};
 pub use schema_out::{export_field, export_schema};

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use crossdock_arrays::{Level, export_batch, export_schema, import_batch, import_schema, validate};
+use crossdock_arrays::{
+    Level, check_ends, export_batch, export_schema, import_batch, import_schema, validate,
+};
 use crossdock_plugin_api::{Owned, Validate, abi};
 
 use super::{Table, in_table};
@@ -39,7 +41,9 @@ impl Table {
         let export = |batch: &crossdock_arrays::DeviceBatch| {
             let batch = self.moved_to_session(batch.clone())?;
             let schema = export_schema(&self.schema).map_err(failed)?;
-            let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?.into_raw();
+            let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
+            check_ends(&raw, &self.schema, self.session.memory()).map_err(failed)?;
+            let raw = raw.into_raw();
             // SAFETY: the batch was the `Owned` one's; without a schema, the array is all that it owned.
             Ok((unsafe { Owned::new(raw.array) }, schema))
         };

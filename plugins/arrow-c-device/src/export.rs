@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{export_batch, export_schema, import_batch};
+use crossdock_arrays::{check_ends, export_batch, export_schema, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Options, Owned, Result, Verdict, abi,
@@ -108,6 +108,7 @@ impl BatchWriter for Exported {
 impl Exported {
     /// The batch's array where the interface wants it: handed on as it is if it lies there and tells its null counts.
     fn array(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Owned<abi::ArrowDeviceArray>> {
+        check_ends(&batch, &self.schema, &self.memory)?;
         let target = self.interface.target(call.device());
         let here = Device::from_arrow(batch.array.device_type, batch.array.device_id) == target;
         // SAFETY: a batch that crossed the boundary is a valid array, whose tree lives until its release.

@@ -1,0 +1,68 @@
+//! Panics counted, on whichever thread; and a case that does not end ends the run.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A case takes milliseconds; this is for slow machines under a sanitizer.
+const HANGS_AFTER: Duration = Duration::from_secs(60);
+
+static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts panics from now on, besides reporting them.
+pub fn count_panics() -> &'static AtomicU64 {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::Relaxed);
+        usual(info);
+    }));
+    &PANICS
+}
+
+#[derive(Default)]
+struct Now {
+    case: Option<(String, Instant)>,
+    slowest: (Duration, String),
+}
+
+pub struct Watch(Arc<Mutex<Now>>);
+
+impl Watch {
+    pub fn start() -> Self {
+        let now = Arc::<Mutex<Now>>::default();
+        let watched = Arc::downgrade(&now);
+        std::thread::spawn(move || {
+            while let Some(now) = watched.upgrade() {
+                if let Some((case, since)) = &now.lock().unwrap().case
+                    && since.elapsed() > HANGS_AFTER
+                {
+                    eprintln!("{case} hangs");
+                    std::process::abort();
+                }
+                drop(now);
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        Self(now)
+    }
+
+    pub fn begin(&self, case: u64, name: &str) {
+        self.0.lock().unwrap().case = Some((format!("case {case} ({name})"), Instant::now()));
+    }
+
+    pub fn end(&self) {
+        let mut now = self.0.lock().unwrap();
+        if let Some((case, since)) = now.case.take()
+            && since.elapsed() > now.slowest.0
+        {
+            now.slowest = (since.elapsed(), case);
+        }
+    }
+
+    /// For people.
+    pub fn slowest(&self) -> String {
+        let now = self.0.lock().unwrap();
+        format!("the slowest, {}, took {:.0} ms", now.slowest.1, now.slowest.0.as_secs_f64() * 1e3)
+    }
+}

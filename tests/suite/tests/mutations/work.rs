@@ -1,0 +1,106 @@
+//! What is done with changed bytes: all that a host does with what it reads.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use arrow_schema::SchemaRef;
+use crossdock_arrays::{DeviceBatch, export_batch, first_difference, format_batch, import_batch};
+use crossdock_arrow_c_device::ArrowCDevice;
+use crossdock_memory::{Device, Result};
+use crossdock_plugin_api::{CallSettings, Input, Options, Plugin, Validate};
+
+use crate::common::{CODECS, FORMS, Rig, WAYS};
+use crate::mutate::Mutator;
+
+const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+/// More than any seed has; a splice may repeat one.
+const MOST_BATCHES: usize = 16;
+
+pub struct Bench {
+    rig: Rig,
+    strangers: ArrowCDevice,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let rig = Rig::new();
+        let strangers = ArrowCDevice::create(rig.host.host()).unwrap();
+        Self { rig, strangers }
+    }
+
+    /// Whether the bytes could be read.
+    pub fn case(&self, bytes: &[u8], mutator: &mut Mutator) -> bool {
+        catch_unwind(AssertUnwindSafe(|| self.try_case(bytes, mutator))).unwrap_or(false)
+    }
+
+    fn try_case(&self, bytes: &[u8], mutator: &mut Mutator) -> bool {
+        let mut settings = CallSettings::new(mutator.of(&DEVICES));
+        settings.validate = if mutator.one_in(3) { Validate::Full } else { Validate::Layout };
+        let how = mutator.of(&WAYS);
+        let Ok((schema, mut batches)) = self.rig.read_with(bytes, how, &settings) else { return false };
+        batches.truncate(MOST_BATCHES);
+        for batch in &batches {
+            // Whatever comes of it, an error included.
+            let _ = self.use_up(batch, mutator);
+        }
+        let (form, codec) = (mutator.of(&FORMS), mutator.of(&CODECS));
+        let _ = self.rig.write(&schema, &batches, form, codec);
+        let _ = self.through_strangers(&schema, &batches, &settings, form);
+        true
+    }
+
+    fn use_up(&self, batch: &DeviceBatch, mutator: &mut Mutator) -> Result<()> {
+        let stream = self.rig.host.stream(batch.device());
+        let start = mutator.below(batch.len().min(40) + 1);
+        let part = batch.slice(start, mutator.below((batch.len() - start).min(40) + 1))?;
+        let other = if batch.device() == Device::CPU { Device::UNTOUCHABLE } else { Device::CPU };
+        let _ = part.move_to(&stream, other);
+        let _ = part.compact(&stream);
+        let _ = batch.move_to(&stream, other);
+        let _ = format_batch(&part, 10, &stream);
+        let _ = first_difference(&part, &part.compact(&stream)?, &stream);
+        let schema = part.schema().clone();
+        let again = import_batch(export_batch(&part, false, &stream)?, &schema, &self.rig.host.memory())?;
+        let _ = self.rig.write(&schema, &[again], mutator.of(&FORMS), mutator.of(&CODECS));
+        Ok(())
+    }
+
+    /// Through structs that carry no sizes, so that these follow from the contents, which may be wrong.
+    fn through_strangers(
+        &self,
+        schema: &SchemaRef,
+        batches: &[DeviceBatch],
+        settings: &CallSettings,
+        form: &str,
+    ) -> Result<()> {
+        let (exporter, importer) = (self.strangers.exporter().unwrap(), self.strangers.importer().unwrap());
+        let raw = crossdock_arrays::export_schema(schema)?;
+        let options = Options::new();
+        let mut writer =
+            settings.enter(|call| exporter.begin(call, "arrow-c-device", &raw, &options, None))?;
+        let mut capsules = Vec::new();
+        for batch in batches {
+            let raw = export_batch(batch, false, &self.rig.host.stream(batch.device()))?;
+            capsules.extend(settings.enter(|call| writer.write(call, raw))?);
+        }
+        capsules.extend(settings.enter(|call| writer.finish(call))?);
+        let input = Input::Capsules(capsules);
+        let mut stream =
+            settings.enter(|call| importer.open(call, "arrow-c-device", input, None, &options))?;
+        let mut back = Vec::new();
+        while let Some(batch) = settings.enter(|call| stream.next(call))? {
+            back.push(import_batch(batch, schema, &self.rig.host.memory())?);
+        }
+        self.rig.write(schema, &back, form, "none").map(drop)
+    }
+
+    /// The most bytes that its memory held, each device at its worst moment.
+    pub fn peak_bytes(&self) -> usize {
+        let ledger = self.rig.host.backend().ledger();
+        ledger.accounts.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes as usize).sum()
+    }
+
+    /// Blocks that were not given back.
+    pub fn leaks(&self) -> impl Iterator<Item = String> {
+        self.rig.host.backend().leaks().into_iter().map(|leak| format!("leaked: {leak}"))
+    }
+}
