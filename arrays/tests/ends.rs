@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema};
 use common::{Dock, samples};
 use crossdock_arrays::{DeviceArray, DeviceBatch, check_ends, export_batch};
-use crossdock_memory::Buffer;
+use crossdock_memory::{Buffer, Device};
 
 impl Dock {
     fn bytes(&self, bytes: &[u8]) -> Option<Buffer> {
@@ -65,6 +65,23 @@ fn a_last_offset_beyond_the_data_does_not_leave_for_where_no_size_contradicts_it
         assert!(dock.leaves(keyed.unwrap()).is_err(), "in a dictionary");
     }
     assert!(dock.leaves(dock.texts(5).slice(0, 2).unwrap()).is_ok(), "of a slice its own end counts");
+}
+
+#[test]
+fn what_offsets_claim_is_not_allocated_before_it_is_known_to_be_there() {
+    let dock = Dock::new();
+    let offsets: Vec<u8> = [0, 1, 1 << 30, 1 << 30].into_iter().flat_map(i32::to_ne_bytes).collect();
+    let buffers = vec![None, dock.bytes(&offsets), dock.bytes(b"abcd")];
+    let texts = DeviceArray::try_new(DataType::Utf8, 3, 0, Some(0), buffers, vec![], None).unwrap();
+    let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Utf8, true)]));
+    let part = DeviceBatch::try_new(schema, 3, vec![texts]).unwrap().slice(1, 1).unwrap();
+    for moved in [part.move_to(&dock.cpu, Device::UNTOUCHABLE), part.compact(&dock.cpu)] {
+        let said = moved.err().unwrap();
+        assert_eq!(said.message(), "bytes 1..+1073741823 lie outside a buffer of 4 bytes");
+    }
+    let accounts = dock.host.backend().ledger().accounts;
+    let peak = accounts.iter().flat_map(|a| &a.devices).map(|d| d.peak_bytes).max();
+    assert!(peak < Some(1 << 20), "{peak:?}");
 }
 
 #[test]

@@ -215,6 +215,10 @@ impl<'a> Plan<'a> {
         if bytes == 0 {
             return Ok(None);
         }
+        // Offsets may point anywhere: refused here, before so much is allocated.
+        if bits.is_none() && at.checked_add(bytes).is_none_or(|end| end > all) {
+            from.slice(at, bytes)?;
+        }
         let to = self.bytes;
         self.bytes =
             to.checked_add(bytes).and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT)).ok_or_else(
