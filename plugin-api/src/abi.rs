@@ -542,6 +542,11 @@ impl Input {
     }
 }
 
+/// Whether the elements of a list may lie this many bytes apart: a whole one of ours at least, and aligned.
+pub(crate) fn is_stride<T>(bytes: usize) -> bool {
+    (size_of::<T>()..1 << 20).contains(&bytes) && bytes.is_multiple_of(align_of::<T>())
+}
+
 /// How many sizes `PluginMeta` has room for.
 pub const META_SIZES: usize = 32;
 

@@ -8,12 +8,18 @@ use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 
 /// A published struct that travels in a capsule of a given name.
-pub trait Named: Release + Send + 'static {
+///
+/// # Safety
+/// Whoever makes a capsule of this name puts such a struct behind its pointer.
+pub unsafe trait Named: Release + Send + 'static {
     /// The capsule's name.
     const NAME: &'static CStr;
 }
 
-macro_rules! named { ($($t:ident = $n:literal),* $(,)?) => { $( impl Named for abi::$t { const NAME: &'static CStr = $n; } )* } }
+macro_rules! named { ($($t:ident = $n:literal),* $(,)?) => { $(
+    // SAFETY: the name that Arrow's PyCapsule interface gives this struct.
+    unsafe impl Named for abi::$t { const NAME: &'static CStr = $n; }
+)* } }
 named! {
     ArrowSchema = c"arrow_schema",
     ArrowArray = c"arrow_array",
@@ -129,9 +135,14 @@ pub(crate) fn unlist(list: Owned<abi::Capsules>) -> Result<Vec<Capsule>> {
         return Ok(Vec::new());
     }
     const MOST: usize = 1 << 20;
-    if (list.capsules.is_null() && list.n_capsules > 0) || list.n_capsules > MOST {
+    if list.n_capsules == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: a list that is not empty has a first one, whose size is that of all.
+    let stride = if list.capsules.is_null() { 0 } else { unsafe { (*list.capsules).struct_size } };
+    if !abi::is_stride::<abi::Capsule>(stride) || list.n_capsules > MOST {
         return Err(Error::invalid_argument(format!(
-            "a list of {} capsules is not plausible",
+            "a list of {} capsules of {stride} bytes each is not plausible",
             list.n_capsules
         )));
     }
@@ -140,7 +151,7 @@ pub(crate) fn unlist(list: Owned<abi::Capsules>) -> Result<Vec<Capsule>> {
         // SAFETY: the list's maker vouches for that many capsules, each ours to take; a shell with its `release`
         // cleared stays behind for the list to free.
         capsules.push(unsafe {
-            let raw = list.capsules.add(i);
+            let raw = list.capsules.byte_add(i * stride);
             Capsule::from_raw(Owned::take(raw))
         });
     }

@@ -66,7 +66,9 @@ impl Poison {
         };
         // Dropping a payload can panic again, and then there is no door left to catch it.
         std::mem::forget(payload);
-        let place = PLACE.take().map_or_else(String::new, |place| format!(" (at {place})"));
+        // A thread at its end has no place to note it any more.
+        let place = PLACE.try_with(|place| place.take()).ok().flatten();
+        let place = place.map_or_else(String::new, |place| format!(" (at {place})"));
         let message = message + &place;
         self.0.get_or_init(|| message).clone()
     }
@@ -83,19 +85,25 @@ thread_local! {
 /// stream is the application's. Panics elsewhere are reported as they always were.
 fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
     static QUIET: Once = Once::new();
-    QUIET.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if INSIDE.get() == 0 {
-                return usual(info);
-            }
-            PLACE.set(info.location().map(ToString::to_string));
-        }));
-    });
+    // A hook cannot be set while this thread unwinds, as when a release runs because its holder panicked.
+    if !std::thread::panicking() {
+        QUIET.call_once(quiet);
+    }
     INSIDE.set(INSIDE.get() + 1);
     let result = catch_unwind(AssertUnwindSafe(body));
     INSIDE.set(INSIDE.get() - 1);
     result
+}
+
+fn quiet() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if INSIDE.get() == 0 {
+            return usual(info);
+        }
+        // A panic in here would be the end of the process; see above for when there is no place.
+        let _ = PLACE.try_with(|place| place.replace(info.location().map(ToString::to_string)));
+    }));
 }
 
 /// Writes what `value` makes to an out parameter. A null one is the caller's mistake and is named here, before anything

@@ -126,7 +126,7 @@ impl Error {
     }
 
     /// What a callee reported: its code, and the struct it may have filled in, which is released here.
-    pub fn read_from(code: abi::Code, mut from: abi::Error) -> Self {
+    fn read_from(code: abi::Code, mut from: abi::Error) -> Self {
         let text = |p: *const std::ffi::c_char| {
             // SAFETY: a callee that sets these fields gives NUL-terminated strings that live until `release`, which is
             // called below.

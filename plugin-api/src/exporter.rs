@@ -185,7 +185,7 @@ unsafe extern "C" fn plan<P: Plugin>(
                 from,
                 &Options::read(options, n_options)?,
             )?;
-            put(out, "plan", || export_plan(columns).into_raw())
+            export_plan(columns).put(out, "plan")
         })
     }
 }
@@ -215,7 +215,7 @@ unsafe extern "C" fn begin<P: Plugin>(
                 &Options::read(options, n_options)?,
                 sink,
             )?;
-            put(out, "begin", || export_writer(writer, shell.poison().clone()).into_raw())
+            export_writer(writer, shell.poison().clone()).put(out, "begin")
         })
     }
 }

@@ -77,7 +77,7 @@ impl Format {
         }
         // SAFETY: valid by the caller's word.
         let stride = if list.is_null() { 0 } else { unsafe { (*list).struct_size } };
-        if stride < size_of::<abi::Format>() || n > MOST {
+        if !abi::is_stride::<abi::Format>(stride) || n > MOST {
             return Err(Error::invalid_argument(format!(
                 "a list of {n} formats of {stride} bytes each is not plausible"
             )));

@@ -180,7 +180,7 @@ unsafe extern "C" fn open<P: Plugin>(
                 schema.as_ref(),
                 &Options::read(options, n_options)?,
             )?;
-            put(out, "open", || export_stream(stream, shell.poison().clone()).into_raw())
+            export_stream(stream, shell.poison().clone()).put(out, "open")
         })
     }
 }

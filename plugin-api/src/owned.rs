@@ -4,12 +4,18 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 use crate::abi;
+use crate::error::{Error, Result};
 
 /// A struct with a `release` of its own.
 ///
 /// # Safety
 /// `release` calls the struct's release function if it is set, which must leave it cleared, and does nothing else.
+/// `TELLS_SIZE` is true only of a `repr(C)` struct whose first field is its `struct_size`; of such, zero bytes in the
+/// place of any field that is added later mean that there is none.
 pub unsafe trait Release: Default {
+    /// Whether it begins with its `struct_size`, so that the other side's may be shorter or longer than ours.
+    const TELLS_SIZE: bool;
+
     /// Whether there is nothing (left) to release.
     fn is_released(&self) -> bool;
 
@@ -21,9 +27,10 @@ pub unsafe trait Release: Default {
 }
 
 macro_rules! release {
-    ($($t:ident),*) => { $(
-        // SAFETY: exactly what the trait asks for.
+    ($tells_size:literal: $($t:ident),*) => { $(
+        // SAFETY: exactly what the trait asks for; `struct_size` is the first field where the header has one.
         unsafe impl Release for abi::$t {
+            const TELLS_SIZE: bool = $tells_size;
             fn is_released(&self) -> bool { self.release.is_none() }
             unsafe fn release(&mut self) {
                 if let Some(release) = self.release {
@@ -39,12 +46,9 @@ macro_rules! release {
     )* };
 }
 
+release!(false: ArrowSchema, ArrowArray, ArrowArrayStream, ArrowDeviceArrayStream);
 release!(
-    ArrowSchema,
-    ArrowArray,
-    ArrowArrayStream,
-    ArrowDeviceArrayStream,
-    Capsule,
+    true: Capsule,
     Capsules,
     Source,
     Sink,
@@ -57,6 +61,7 @@ release!(
 
 // SAFETY: the embedded array's release is the whole struct's.
 unsafe impl Release for abi::ArrowDeviceArray {
+    const TELLS_SIZE: bool = false;
     fn is_released(&self) -> bool {
         self.array.is_released()
     }
@@ -70,6 +75,7 @@ unsafe impl Send for abi::ArrowDeviceArray {}
 
 // SAFETY: releases both halves, each with its own function.
 unsafe impl Release for abi::Batch {
+    const TELLS_SIZE: bool = true;
     fn is_released(&self) -> bool {
         self.array.is_released() && self.schema.is_released()
     }
@@ -89,6 +95,7 @@ unsafe impl Send for abi::Batch {}
 
 // SAFETY: releases both halves, each with its own function.
 unsafe impl Release for abi::Input {
+    const TELLS_SIZE: bool = true;
     fn is_released(&self) -> bool {
         self.source.is_released() && self.capsules.is_released()
     }
@@ -118,16 +125,36 @@ impl<T: Release> Owned<T> {
     }
 
     /// Moves the object out of `*from`, as the specifications say: a bitwise copy, after which the source is marked
-    /// released without calling anything. Null gives a released object.
+    /// released without calling anything. Null gives a released object. Of a struct that tells its size no more is
+    /// touched than it says.
     ///
     /// # Safety
     /// `from` is null or points at a valid object of its kind that the caller may take.
     pub unsafe fn take(from: *mut T) -> Self {
-        if from.is_null() {
-            return Self(T::default());
+        let mut taken = T::default();
+        if !from.is_null() {
+            // SAFETY: valid for `covered` bytes by the caller's word; what stays behind is zero, which is released.
+            unsafe {
+                let bytes = covered(from, 0);
+                std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut taken).cast(), bytes);
+                overwrite(from, &T::default(), bytes);
+            }
         }
-        // SAFETY: valid by the caller's word; what stays behind is zero, which is released.
-        Self(unsafe { std::ptr::replace(from, T::default()) })
+        Self(taken)
+    }
+
+    /// Hands the object over in an out parameter, as far as that says to reach. A null one is the caller's mistake.
+    ///
+    /// # Safety
+    /// `out` is null, or points at a struct of its kind that holds nothing: zero but for its `struct_size`, where it has
+    /// one. (Where that is zero too, the struct is as long as ours.)
+    pub unsafe fn put(self, out: *mut T, what: &str) -> Result<()> {
+        if out.is_null() {
+            return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
+        }
+        // SAFETY: by the caller's word; ownership moves along.
+        unsafe { overwrite(out, &self.into_raw(), covered(out, size_of::<T>())) };
+        Ok(())
     }
 
     /// The bare struct; whoever gets it releases it.
@@ -144,6 +171,36 @@ impl<T: Release> Owned<T> {
     /// Whether there is nothing (left) to release.
     pub fn is_released(&self) -> bool {
         self.0.is_released()
+    }
+}
+
+/// How many bytes of `*at` there are, of those that ours has; `untold` where it says 0.
+///
+/// # Safety
+/// `at` points at a struct of its kind.
+unsafe fn covered<T: Release>(at: *const T, untold: usize) -> usize {
+    if !T::TELLS_SIZE {
+        return size_of::<T>();
+    }
+    // SAFETY: the first field, by `TELLS_SIZE`.
+    match unsafe { at.cast::<usize>().read() } {
+        0 => untold,
+        told => told.min(size_of::<T>()),
+    }
+}
+
+/// Writes `value` over the first `bytes` bytes of `*at`, which keeps a `struct_size` that it tells.
+///
+/// # Safety
+/// `at` is valid for `bytes` bytes.
+unsafe fn overwrite<T: Release>(at: *mut T, value: &T, bytes: usize) {
+    // SAFETY: `bytes` is no more than both have (`covered`); the first field is the size, by `TELLS_SIZE`.
+    unsafe {
+        let told = if T::TELLS_SIZE && bytes > 0 { at.cast::<usize>().read() } else { 0 };
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), at.cast(), bytes);
+        if told > 0 {
+            at.cast::<usize>().write(told);
+        }
     }
 }
 

@@ -97,7 +97,7 @@ pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>
     }
     // SAFETY: valid by the caller's word.
     let stride = if plan.columns.is_null() { 0 } else { unsafe { (*plan.columns).struct_size } };
-    if stride < size_of::<abi::ColumnPlan>() || plan.n_columns > 1 << 20 {
+    if !abi::is_stride::<abi::ColumnPlan>(stride) || plan.n_columns > 1 << 20 {
         return Err(Error::internal(format!(
             "a plan of {} columns of {stride} bytes each is not plausible",
             plan.n_columns

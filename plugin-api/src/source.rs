@@ -1,7 +1,7 @@
 //! Bytes to read: the maker's trait and the reader's handle.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::abi;
 use crate::door::{Poison, put};
@@ -27,16 +27,18 @@ pub trait ByteSource: Send + Sync {
 }
 
 /// The handle to read from.
-pub struct Source(Owned<abi::Source>);
+pub struct Source {
+    raw: Owned<abi::Source>,
+    /// Held while a pipe is read: its maker counts on one call at a time.
+    turn: Mutex<()>,
+}
 
-// SAFETY: `read_at` is callable from any thread where the length is known; where it is not, the safe methods here
-// take `&self` but the maker's side below serialises.
+// SAFETY: `read_at` is callable from any thread where the length is known; where it is not, `turn` is held meanwhile.
 unsafe impl Sync for Source {}
 
 struct Shell {
     source: Arc<dyn ByteSource>,
     poison: Poison,
-    serial: std::sync::Mutex<()>,
 }
 
 impl Source {
@@ -53,11 +55,13 @@ impl Source {
             raw.release_map = Some(release_map);
             raw.map_private = Arc::into_raw(Arc::new(source.clone())).cast_mut().cast();
         }
-        raw.private_data =
-            Box::into_raw(Box::new(Shell { source, poison: Poison::new(), serial: Default::default() }))
-                .cast();
+        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::new() })).cast();
         // SAFETY: made above; nobody else has it.
-        Self(unsafe { Owned::new(raw) })
+        Self::of(unsafe { Owned::new(raw) })
+    }
+
+    fn of(raw: Owned<abi::Source>) -> Self {
+        Self { raw, turn: Mutex::default() }
     }
 
     /// Takes a source that crossed the boundary.
@@ -65,35 +69,36 @@ impl Source {
     /// # Safety
     /// As [`Owned::new`].
     pub unsafe fn from_raw(raw: Owned<abi::Source>) -> Self {
-        Self(raw)
+        Self::of(raw)
     }
 
     /// The bare object, to hand across.
     pub fn into_raw(self) -> Owned<abi::Source> {
-        self.0
+        self.raw
     }
 
     /// A name for messages.
     pub fn name(&self) -> &str {
         // SAFETY: the maker's string lives as long as the source.
-        unsafe { self.0.name.get() }.unwrap_or("a source whose name is not UTF-8")
+        unsafe { self.raw.name.get() }.unwrap_or("a source whose name is not UTF-8")
     }
 
     /// Bytes in all; `None` for a pipe.
     pub fn len(&self) -> Option<u64> {
-        u64::try_from(self.0.bytes).ok()
+        u64::try_from(self.raw.bytes).ok()
     }
 
     /// Whether it is known to hold nothing.
     pub fn is_empty(&self) -> bool {
-        self.0.bytes == 0
+        self.raw.bytes == 0
     }
 
     /// Reads at `offset`; fewer than asked for only at the end, 0 after it.
     pub fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        let read = self.0.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
+        let read = self.raw.read_at.ok_or_else(|| Error::invalid_argument("the source has no 'read_at'"))?;
         let mut n = 0;
-        let raw = std::ptr::from_ref::<abi::Source>(&self.0).cast_mut();
+        let _turn = self.len().is_none().then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner));
+        let raw = std::ptr::from_ref::<abi::Source>(&self.raw).cast_mut();
         // SAFETY: the source's own function on itself; the range is ours to write.
         Error::check(|err| unsafe { read(raw, offset, to.as_mut_ptr().cast(), to.len(), &mut n, err) })?;
         if n > to.len() {
@@ -122,14 +127,14 @@ impl Source {
 
     /// The whole content in memory, if it is.
     pub fn map(&self) -> Option<Map> {
-        let (retain, release) = (self.0.retain_map?, self.0.release_map?);
-        if self.0.map.is_null() {
+        let (retain, release) = (self.raw.retain_map?, self.raw.release_map?);
+        if self.raw.map.is_null() {
             return None;
         }
-        let bytes = usize::try_from(self.0.bytes).ok()?;
+        let bytes = usize::try_from(self.raw.bytes).ok()?;
         // SAFETY: the maker's function with the maker's data.
-        unsafe { retain(self.0.map_private) };
-        Some(Map { start: self.0.map as u64, bytes, holder: self.0.map_private, retain, release })
+        unsafe { retain(self.raw.map_private) };
+        Some(Map { start: self.raw.map as u64, bytes, holder: self.raw.map_private, retain, release })
     }
 }
 
@@ -211,11 +216,6 @@ unsafe extern "C" fn read_at(
             // SAFETY: the reader's range, not null.
             _ => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), bytes) },
         };
-        let _one_at_a_time = shell
-            .source
-            .len()
-            .is_none()
-            .then(|| shell.serial.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         let n = shell.source.read_at(offset, to)?;
         // SAFETY: the reader's out parameter.
         unsafe { put(out_read, "read_at", || n) }

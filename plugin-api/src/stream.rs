@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
-use crate::door::{Poison, put};
+use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 
@@ -89,7 +89,7 @@ unsafe extern "C" fn get_schema(
     unsafe {
         poison.enter(err, || {
             let schema = stream.schema()?;
-            put(out, "get_schema", || schema.into_raw())
+            schema.put(out, "get_schema")
         })
     }
 }
@@ -105,9 +105,10 @@ unsafe extern "C" fn get_next(
     let body = || {
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        let batch = stream.next(&call)?;
+        // SAFETY: a released batch, which is the end.
+        let batch = stream.next(&call)?.unwrap_or_else(|| unsafe { Owned::new(abi::Batch::new()) });
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "get_next", || batch.map_or_else(abi::Batch::new, Owned::into_raw)) }
+        unsafe { batch.put(out, "get_next") }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }

@@ -3,7 +3,7 @@
 use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::capsule::{self, Capsule};
-use crate::door::{Poison, put};
+use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
 
@@ -94,7 +94,7 @@ unsafe extern "C" fn write(
         }
         let capsules = writer.write(&call, batch)?;
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "write", || capsule::list(capsules).into_raw()) }
+        unsafe { capsule::list(capsules).put(out, "write") }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }
@@ -116,7 +116,7 @@ unsafe extern "C" fn finish(
         }
         let capsules = writer.finish(&call)?;
         // SAFETY: the caller's out parameter.
-        unsafe { put(out, "finish", || capsule::list(capsules).into_raw()) }
+        unsafe { capsule::list(capsules).put(out, "finish") }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }

@@ -4,5 +4,6 @@
 
 mod compiler;
 mod constants;
+mod guard;
 mod header;
 mod record;
