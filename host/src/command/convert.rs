@@ -18,13 +18,25 @@ use super::{Failure, answer, cut_short, text};
 #[derive(Args)]
 #[command(after_help = "\
 IN is recognised by its first bytes, then by its ending; OUT by its ending; --from and --to say otherwise. '-' is standard
-input or output. OUT appears whole or not at all.
+input or output, which is written as the format that claims it: an Arrow IPC stream. OUT appears whole or not at all.
 
 Examples:
   crossdock convert a.arrow b.arrows
   crossdock convert --via arrow-c-device a.arrow b.arrow   out through that plugin and back in
   crossdock convert --columns name,price --json a.arrow b.arrow
-  crossdock convert --to arrow-ipc-stream a.arrow - | consumer")]
+  crossdock convert a.arrow - | consumer
+
+--json prints one object, on standard error where standard output is OUT:
+  stages              in order, each with
+    stage             read, via, move (between devices, by the host) or write
+    plugin, format    by whom, as what
+    rows, batches     that came out of it
+    bytes             of their buffers; of a write, bytes of OUT
+    time_ns, gb_per_s spent in it, and bytes over that time
+    copied_bytes      what it copied: h2d (host to device), d2h, d2d, h2h
+  time_ns             from start to end
+  peak_account_bytes  the most that one of the plugins' accounts held at once
+  leaks               what was not given back, each with account, device, bytes, blocks; empty unless a plugin is at fault")]
 pub struct Convert {
     /// What to read; '-' for standard input
     #[arg(value_name = "IN")]

@@ -15,7 +15,16 @@ use super::{Failure, answer, text};
 The input is read to its end, for the bytes of each column.
 
 Example:
-  crossdock plan flights.arrow --to arrow-c-device")]
+  crossdock plan flights.arrow --to arrow-c-device
+
+--json prints one object:
+  plugin, format, from   who would write, as what, and the device where batches would come from
+  rows, batches          of the input
+  bytes_moved            bytes of the columns that would be converted or copied
+  columns                in order, each with
+    name, type, bytes    as in the input; bytes is null where a length is unknown
+    verdict              zero-copy, converted, copied or unsupported
+    to, reason           the device where it would be, and by what or why")]
 pub struct Plan {
     /// What to read; '-' for standard input
     #[arg(value_name = "IN")]

@@ -19,6 +19,18 @@ pub enum IpcForm {
     Stream,
 }
 
+impl IpcForm {
+    fn name(self) -> &'static str {
+        match self {
+            Self::File => "arrow-ipc-file",
+            Self::Stream => "arrow-ipc-stream",
+        }
+    }
+}
+
+/// Arrow columnar format, "IPC File Format".
+const FILE_MAGIC: &[u8] = b"ARROW1";
+
 impl Table {
     /// Everything that a reader gives.
     pub fn from_reader(session: &Session, mut reader: Reader) -> Result<Self> {
@@ -38,8 +50,11 @@ impl Table {
 
     /// Arrow IPC in memory, either form. On `cpu` the columns are parts of `bytes`.
     pub fn from_ipc_bytes(session: &Session, bytes: impl Into<Bytes>) -> Result<Self> {
-        let options = ReadOptions { from: Some("arrow-ipc".into()), ..ReadOptions::default() };
-        Self::from_reader(session, session.read(Input::bytes(bytes), &options)?)
+        let input = Input::bytes(bytes);
+        // A file begins with its magic number; streams of old writers begin with nothing that could be recognised.
+        let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
+        let options = ReadOptions { from: Some(form.name().into()), ..ReadOptions::default() };
+        Self::from_reader(session, session.read(input, &options)?)
     }
 
     /// Writes a file of the format that its ending says. It appears whole or not at all.
@@ -59,12 +74,8 @@ impl Table {
 
     /// Arrow IPC in memory.
     pub fn to_ipc_bytes(&self, form: IpcForm) -> Result<Vec<u8>> {
-        let to = match form {
-            IpcForm::File => "arrow-ipc-file",
-            IpcForm::Stream => "arrow-ipc-stream",
-        };
         let sink = VecSink::new();
-        let options = WriteOptions { to: Some(to.into()), ..WriteOptions::default() };
+        let options = WriteOptions { to: Some(form.name().into()), ..WriteOptions::default() };
         self.write_to(Output::Memory(sink.clone()), &options)?;
         Ok(sink.take())
     }
