@@ -221,3 +221,50 @@ fn a_vector_takes_what_is_written() {
     sink.clone().write(b"c").unwrap();
     assert_eq!(sink.take(), b"abc");
 }
+
+#[test]
+fn waiting_for_a_full_pipe_or_socket_ends_when_it_is_cancelled() {
+    let (reader, pipe) = std::io::pipe().unwrap();
+    let (other, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    for fd in [std::os::fd::OwnedFd::from(pipe), std::os::fd::OwnedFd::from(socket)] {
+        let cancel = CancelFlag::new();
+        let mut sink = StreamSink::new(fd.into(), "the pipe".into(), cancel.clone());
+        // More than either holds.
+        let thread = std::thread::spawn(move || sink.write(&vec![0; 16 << 20]));
+        cancel.cancel();
+        assert_eq!(thread.join().unwrap().unwrap_err().code(), Code::CANCELLED);
+    }
+    drop((reader, other));
+}
+
+#[test]
+fn a_pipe_that_others_share_stays_one_that_waits() {
+    use std::os::fd::AsRawFd;
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let mut sink = StreamSink::new(
+        std::os::fd::OwnedFd::from(writer.try_clone().unwrap()).into(),
+        "the pipe".into(),
+        no_cancel(),
+    );
+    sink.write(b"something").unwrap();
+    // SAFETY: an open pipe.
+    let flags = unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_GETFL) };
+    assert_eq!(flags & libc::O_NONBLOCK, 0);
+}
+
+#[test]
+fn a_socket_takes_everything_in_order() {
+    let (mut reader, socket) = std::os::unix::net::UnixStream::pair().unwrap();
+    let expected: Vec<u8> = (0..3_000_000u32).map(|i| i as u8).collect();
+    let bytes = expected.clone();
+    let thread = std::thread::spawn(move || {
+        let file = std::os::fd::OwnedFd::from(socket).into();
+        let output = Output::Stream(StreamSink::new(file, "the socket".into(), no_cancel()));
+        output.sink().write(&bytes).unwrap();
+        output.commit().unwrap();
+    });
+    let mut got = Vec::new();
+    reader.read_to_end(&mut got).unwrap();
+    thread.join().unwrap();
+    assert!(got == expected);
+}
