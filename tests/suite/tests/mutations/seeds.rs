@@ -48,7 +48,8 @@ fn golden() -> Vec<(String, Vec<u8>)> {
     use std::io::Write;
     let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
         // Past the capture of the test harness, to be counted.
-        writeln!(std::io::stderr(), "skipped: golden files, mutated: ARROW_TEST_DATA is not set").unwrap();
+        let mut stderr = std::io::stderr();
+        writeln!(stderr, "skipped: golden files, mutated: ARROW_TEST_DATA is not set").unwrap();
         return Vec::new();
     };
     let mut found = Vec::new();
