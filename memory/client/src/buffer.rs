@@ -223,7 +223,7 @@ impl BufferMut {
         self.freeze_after(Ready::Now)
     }
 
-    pub(crate) fn owner(&self) -> &Owner {
+    pub(crate) fn owner(&self) -> &Arc<Owner> {
         &self.owner
     }
 }

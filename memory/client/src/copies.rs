@@ -1,18 +1,23 @@
 //! Copies, many at once.
 
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::memory::call;
+use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Ready, Stream};
 
-/// Copies between any devices, collected and then enqueued together. The borrows last until [`Copies::submit`], so
-/// what is read and written stays as it is meanwhile.
+/// Copies between any devices, collected and then enqueued together. What is read is borrowed until
+/// [`Copies::submit`]; targets are kept alive, and are to be frozen after it.
 #[derive(Default)]
 pub struct Copies<'a> {
     copies: Vec<abi::Copy>,
     sources: Vec<&'a Buffer>,
+    /// What is written is borrowed for a moment only, since one target is named many times: held here instead, so that it
+    /// is there when the copies run, and goes back after them.
+    targets: Vec<Arc<Owner>>,
     to_host: bool,
 }
 
@@ -42,6 +47,9 @@ impl<'a> Copies<'a> {
                 "a copy to bytes {to_offset}..+{bytes} lies outside a buffer of {} bytes",
                 to.len()
             )));
+        }
+        if bytes > 0 && self.targets.last().is_none_or(|last| !Arc::ptr_eq(last, to.owner())) {
+            self.targets.push(to.owner().clone());
         }
         self.add(to.address() + to_offset as u64, to.device(), from, from_offset, bytes);
         Ok(())
@@ -82,6 +90,7 @@ impl<'a> Copies<'a> {
         }
         if let Ready::After(event) = stream.record()? {
             self.sources.iter().for_each(|source| source.owner().note_use(&event));
+            self.targets.iter().for_each(|target| target.note_use(&event));
         }
         Ok(())
     }

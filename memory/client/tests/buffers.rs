@@ -206,3 +206,27 @@ fn a_failed_allocation_or_copy_leaves_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn a_target_that_is_dropped_before_its_copies_run_is_there_until_they_have() {
+    for device in DEVICES {
+        let host = TestHost::new();
+        let stream = host.stream(device);
+        let from = host.memory().alloc_with(&stream, 100, |to| {
+            to.fill(7);
+            Ok(())
+        });
+        let from = from.unwrap().freeze_now();
+        let mut copies = Copies::new();
+        let mut to = host.memory().alloc(&stream, 100).unwrap();
+        copies.push(&mut to, 0, &from, 0, 40).unwrap();
+        copies.push(&mut to, 40, &from, 40, 60).unwrap();
+        drop(to);
+        let held = |host: &TestHost| host.backend().leaks().iter().map(|leak| leak.blocks).sum::<u64>();
+        assert_eq!(held(&host), 2, "{device}");
+        copies.submit(&stream).unwrap();
+        assert_eq!(held(&host), 1, "{device}");
+        drop(from);
+        host.assert_nothing_leaked();
+    }
+}
