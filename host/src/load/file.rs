@@ -60,19 +60,17 @@ impl PluginFile {
     }
 
     /// Everything that can be checked without the file's code.
-    fn judge(&self) -> Result<(Opened, Metadata), Refusal> {
+    fn judge(&self) -> Result<(Opened, Metadata, Option<u64>), Refusal> {
         let opened = self.open()?;
         self.check_trust(&opened)?;
-        let metadata = Metadata::from_file(&opened.file)?;
+        let (metadata, entry_bytes) = crate::metadata::with_entry_bytes(&opened.file)?;
         checks::check_metadata(&metadata)?;
-        Ok((opened, metadata))
+        Ok((opened, metadata, entry_bytes))
     }
 
     fn try_load(&self) -> Result<(Metadata, &'static abi::PluginEntry), Refusal> {
-        let (opened, metadata) = self.judge()?;
-        if crate::metadata::entry_bytes(&opened.file)?
-            .is_none_or(|n| n < size_of::<abi::PluginEntry>() as u64)
-        {
+        let (opened, metadata, entry_bytes) = self.judge()?;
+        if entry_bytes.is_none_or(|n| n < size_of::<abi::PluginEntry>() as u64) {
             return Err(Refusal::NoEntry);
         }
         let entry = opened.image()?;
@@ -87,7 +85,7 @@ impl Load for PluginFile {
     }
 
     fn metadata(&self) -> Result<Metadata, Refused> {
-        self.judge().map(|(_, metadata)| metadata).map_err(|reason| reason.of(self.who()))
+        self.judge().map(|(_, metadata, _)| metadata).map_err(|reason| reason.of(self.who()))
     }
 
     fn load(&self) -> Result<Loaded, Refused> {

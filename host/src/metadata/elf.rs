@@ -138,9 +138,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     fn symbol_count(&self) -> Result<u64, MetadataError> {
+        // How long the table is, only its last entry tells: to the next table at most, to the segment's end at worst.
         let tail = |address: u64| {
             let left = self.file_range(address).map_or(0, |(_, left)| left);
-            self.read(address, left.min(HASH_TABLE_LIMIT_BYTES), "its symbol hash table")
+            let tables = [elf::DT_SYMTAB, elf::DT_STRTAB, elf::DT_RELA, elf::DT_JMPREL, elf::DT_VERSYM];
+            let starts = tables.into_iter().filter_map(|tag| self.dynamic_value(tag)?.checked_sub(address));
+            let bytes = starts.filter(|bytes| *bytes > 0).min().unwrap_or(left);
+            self.read(address, left.min(bytes).min(HASH_TABLE_LIMIT_BYTES), "its symbol hash table")
         };
         let bad = |_| damaged("its symbol hash table contradicts itself");
         if let Some(address) = self.dynamic_value(elf::DT_GNU_HASH) {

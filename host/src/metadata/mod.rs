@@ -127,10 +127,11 @@ impl Metadata {
     }
 }
 
-/// How long a plugin's entry is in its file; `None` where it exports none.
-pub(crate) fn entry_bytes(file: &File) -> Result<Option<u64>, MetadataError> {
+/// The metadata, and how long the plugin's entry is in its file; `None` where it exports none. In one look, for the two
+/// are found by the same tables.
+pub(crate) fn with_entry_bytes(file: &File) -> Result<(Metadata, Option<u64>), MetadataError> {
     let cache = ReadCache::new(file);
-    elf::symbol_bytes(&cache, abi::ENTRY_SYMBOL)
+    Ok((Metadata::from_data(&cache)?, elf::symbol_bytes(&cache, abi::ENTRY_SYMBOL)?))
 }
 
 fn text(field: &str, bytes: &[u8]) -> Result<String, MetadataError> {
