@@ -295,7 +295,8 @@ impl Reader {
         match sizes {
             Some(sizes) => {
                 let bytes = variadic.len() * 8;
-                Ok((buffers, Some(Box::new(sizes.with_len(bytes)?))))
+                // SAFETY: a valid view array has a size for each of its data buffers there.
+                Ok((buffers, Some(Box::new(unsafe { sizes.with_len(bytes) }?))))
             }
             None => Err(Error::bad_data(format!(
                 "an array of type {data_type} has data buffers, but no buffer of their sizes"

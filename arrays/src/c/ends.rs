@@ -88,7 +88,9 @@ impl Walk<'_> {
             || Error::bad_data(format!("offset {} + length {} is beyond counting", raw.offset, raw.length));
         let entry = raw.offset.checked_add(raw.length).and_then(|end| usize::try_from(end).ok());
         let at = entry.and_then(|entry| entry.checked_mul(width)).ok_or_else(too_long)?;
-        let bytes = self.sizes.get(size).and_then(|bytes| u64::try_from(*bytes).ok());
+        let told = self.sizes.get(size).and_then(|bytes| u64::try_from(*bytes).ok());
+        // A valid array's offsets reach to their last one.
+        let bytes = told.or_else(|| u64::try_from(at.checked_add(width)?).ok());
         // SAFETY: the batch outlives this function, and its producer vouches for the range.
         let offsets = unsafe { Buffer::foreign(&self.owner, Device::CPU, address, bytes, Ready::Now) };
         let view = offsets.host_view_of(at, width, &self.stream)?;

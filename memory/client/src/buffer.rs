@@ -30,7 +30,7 @@ impl Buffer {
     ///
     /// # Safety
     /// `address..+bytes` (if known) is readable memory of `device`, after `ready`, until `owner` is dropped, and so is
-    /// the event in `ready`.
+    /// the event in `ready`. Where no size is known, the range is as long as the array that it becomes a part of says.
     pub unsafe fn foreign(
         owner: &ForeignOwner,
         device: Device,
@@ -68,7 +68,10 @@ impl Buffer {
 
     /// The same range with its length made known. The caller has it from what the range holds (an offset read from
     /// the device, a type's width times a length). Where a length was known, a longer one is refused.
-    pub fn with_len(mut self, bytes: usize) -> Result<Self> {
+    ///
+    /// # Safety
+    /// Where no length was known, there are that many bytes, as its producer vouches.
+    pub unsafe fn with_len(mut self, bytes: usize) -> Result<Self> {
         if self.bytes != UNKNOWN && bytes as u64 > self.bytes {
             return Err(Error::bad_data(format!(
                 "a buffer of {} bytes is too short: {bytes} bytes are needed",
@@ -79,7 +82,7 @@ impl Buffer {
         Ok(self)
     }
 
-    /// `bytes` bytes from `offset` on, in the same memory.
+    /// `bytes` bytes from `offset` on, in the same memory. Of unknown length there are none to be had.
     pub fn slice(&self, offset: usize, bytes: usize) -> Result<Self> {
         self.check(offset, bytes)?;
         Ok(Self { address: self.address + offset as u64, bytes: bytes as u64, ..self.clone() })
@@ -88,7 +91,9 @@ impl Buffer {
     pub(crate) fn check(&self, offset: usize, bytes: usize) -> Result<()> {
         let end = (offset as u64).checked_add(bytes as u64);
         let fits = end.is_some_and(|end| {
-            end <= self.bytes && end < i64::MAX as u64 && self.address.checked_add(end).is_some()
+            end <= self.len().unwrap_or(0) as u64
+                && end < i64::MAX as u64
+                && self.address.checked_add(end).is_some()
         });
         if fits {
             return Ok(());

@@ -148,13 +148,17 @@ fn a_strangers_memory_is_released_with_its_last_buffer() {
     let whole = unsafe { Buffer::foreign(&owner, Device::CPU, BYTES.as_ptr() as u64, None, Ready::Now) };
     drop(owner);
     assert_eq!(whole.len(), None);
-    let known = whole.clone().with_len(4).unwrap();
-    assert!(known.clone().with_len(5).is_err(), "a known length is not made longer");
+    // SAFETY: four bytes long it is.
+    let known = unsafe { whole.clone().with_len(4) }.unwrap();
+    // SAFETY: a known length is checked.
+    assert!(unsafe { known.clone().with_len(5) }.is_err(), "a known length is not made longer");
     let host = TestHost::new();
     assert!(
         whole.host_view(&host.stream(Device::CPU)).is_err(),
         "bytes of an unknown length cannot be viewed"
     );
+    assert!(whole.slice(0, 1).is_err() && whole.slice(0, 1 << 40).is_err(), "nor parts of them be had");
+    assert!(whole.host_view_of(1 << 30, 4, &host.stream(Device::CPU)).is_err());
     assert_eq!(&*known.host_view(&host.stream(Device::CPU)).unwrap(), b"lent");
     drop(whole);
     assert_eq!(released.load(Ordering::SeqCst), 0);
