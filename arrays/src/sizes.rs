@@ -1,7 +1,7 @@
 //! Sizes that nobody told: the last offset of each array, and the sizes of views' data buffers, read in one batched
 //! copy.
 
-use crossdock_memory::{Buffer, Copies, Device, Error, ForeignOwner, Ready, Result, Stream};
+use crossdock_memory::{Buffer, Copies, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 
 use crate::layout::BufferKind;
 use crate::{DeviceArray, DeviceBatch};
@@ -44,7 +44,7 @@ pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Resul
         asked.map_err(|e| (i, e))?;
     }
     let (bytes, parts) = read(&questions, stream).map_err(|e| (usize::MAX, e))?;
-    let mut answers = Answers { bytes: &bytes, parts: parts.into_iter() };
+    let mut answers = Answers { bytes: &bytes, parts: parts.into_iter(), memory: stream.memory() };
     for (i, array) in arrays.iter_mut().enumerate() {
         array.answer(&mut answers).map_err(|e| (i, e))?;
     }
@@ -106,6 +106,7 @@ fn where_it_lies(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
 struct Answers<'a> {
     bytes: &'a [u8],
     parts: std::vec::IntoIter<usize>,
+    memory: &'a Memory,
 }
 
 impl<'a> Answers<'a> {
@@ -138,9 +139,7 @@ impl DeviceArray {
             for (i, slot) in self.buffers.iter_mut().enumerate() {
                 if let Some(buffer) = slot.take_if(|buffer| buffer.len().is_none()) {
                     let bytes = i.checked_sub(first).and_then(|i| sizes.get(i)).copied().unwrap_or(0);
-                    if buffer.address().checked_add(bytes as u64).is_none_or(|end| end > i64::MAX as u64) {
-                        return Err(Error::bad_data(format!("a data buffer would be {bytes} bytes long")));
-                    }
+                    check_room(&buffer, bytes, answers.memory)?;
                     // SAFETY: what a valid array's own last offset, or list of sizes, says.
                     *slot = Some(unsafe { buffer.with_len(bytes) }?);
                 }
@@ -149,6 +148,24 @@ impl DeviceArray {
         }
         self.children.iter_mut().try_for_each(|child| child.answer(answers))?;
         self.dictionary.as_deref_mut().map_or(Ok(()), |dictionary| dictionary.answer(answers))
+    }
+}
+
+/// Refuses a size that goes beyond what can be addressed or, off the host, beyond the block that the device's driver
+/// knows the address in: before anything is allocated for a copy of it.
+fn check_room(buffer: &Buffer, bytes: usize, memory: &Memory) -> Result<()> {
+    let end = buffer.address().checked_add(bytes as u64).filter(|end| *end <= i64::MAX as u64);
+    let end = end.ok_or_else(|| Error::bad_data(format!("a data buffer would be {bytes} bytes long")))?;
+    if buffer.device() == Device::CPU || bytes == 0 {
+        return Ok(());
+    }
+    match memory.pointer(buffer.address())? {
+        (device, Some((base, room))) if device == buffer.device() && end > base.saturating_add(room) => {
+            Err(Error::bad_data(format!(
+                "a data buffer would be {bytes} bytes long, beyond its block of {room} bytes on {device}"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 
