@@ -1,7 +1,7 @@
 //! Whether an array whose sizes are told would show the same sizes to those who have only its offsets.
 
 use arrow_schema::{DataType, Schema};
-use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
+use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result};
 use crossdock_plugin_api::{Owned, abi};
 
 use crate::MAX_DEPTH;
@@ -19,10 +19,8 @@ pub fn check_ends(batch: &Owned<abi::Batch>, schema: &Schema, memory: &Memory) -
     }
     // SAFETY: a batch's sizes are as many as it says, and live as long as it, which is borrowed here.
     let sizes = unsafe { std::slice::from_raw_parts(batch.buffer_sizes, batch.n_buffer_sizes) };
-    let mut walk =
-        Walk { sizes, next: 0, owner: ForeignOwner::new(()), stream: memory.default_stream(device)? };
     let root = &batch.array.array;
-    walk.next = usize::try_from(root.n_buffers).unwrap_or(0);
+    let mut walk = Walk { sizes, next: usize::try_from(root.n_buffers).unwrap_or(0), memory };
     for (i, field) in schema.fields().iter().enumerate() {
         // SAFETY: `Owned` vouches for the array, whose tree lives as long.
         let checked = unsafe { child(root, i).map_or(Ok(()), |c| walk.node(c, field.data_type(), 1)) };
@@ -35,8 +33,7 @@ struct Walk<'a> {
     /// By buffer, in pre-order.
     sizes: &'a [i64],
     next: usize,
-    owner: ForeignOwner,
-    stream: Stream,
+    memory: &'a Memory,
 }
 
 impl Walk<'_> {
@@ -91,9 +88,10 @@ impl Walk<'_> {
         let told = self.sizes.get(size).and_then(|bytes| u64::try_from(*bytes).ok());
         // A valid array's offsets reach to their last one.
         let bytes = told.or_else(|| u64::try_from(at.checked_add(width)?).ok());
+        let nobody = ForeignOwner::new(());
         // SAFETY: the batch outlives this function, and its producer vouches for the range.
-        let offsets = unsafe { Buffer::foreign(&self.owner, Device::CPU, address, bytes, Ready::Now) };
-        let view = offsets.host_view_of(at, width, &self.stream)?;
+        let offsets = unsafe { Buffer::foreign(&nobody, Device::CPU, address, bytes, Ready::Now) };
+        let view = offsets.host_view_of(at, width, &self.memory.default_stream(Device::CPU)?)?;
         Ok(match *view {
             [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]).into(),
             [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
