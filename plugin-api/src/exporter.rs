@@ -2,7 +2,6 @@
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
-use crate::door::put;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::owned::Owned;
@@ -57,13 +56,8 @@ pub struct ExporterHandle<'a> {
 impl ExporterHandle<'_> {
     /// What it writes.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        let f = self.table.formats.ok_or_else(|| missing("formats"))?;
-        let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the instance's own function on itself; the list lives as long as the instance.
-        unsafe {
-            Error::check(|err| f(self.instance.raw(), &mut list, &mut n, err))?;
-            Format::read_list(list, n)
-        }
+        // SAFETY: the instance's own function, of a table that it gave.
+        unsafe { Format::of(self.instance, self.table.formats) }
     }
 
     /// What would happen to batches of `schema` that live on `from`.
@@ -155,13 +149,7 @@ unsafe extern "C" fn formats<P: Plugin>(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
-    unsafe {
-        with::<P>(instance, err, |shell| {
-            let list = shell.exporter_formats()?.raw();
-            put(out, "formats", || list.as_ptr())?;
-            put(n_out, "formats", || list.len())
-        })
-    }
+    unsafe { with::<P>(instance, err, |shell| shell.exporter_formats()?.answer(out, n_out)) }
 }
 
 unsafe extern "C" fn plan<P: Plugin>(

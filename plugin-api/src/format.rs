@@ -1,7 +1,9 @@
 //! What a plugin reads and writes, as it says so.
 
 use crate::abi;
+use crate::door::put;
 use crate::error::{Error, Result};
+use crate::plugin::Instance;
 
 /// A format's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,15 +69,20 @@ impl Format {
         }
     }
 
-    /// A plugin's list, copied.
+    /// What an importer's or an exporter's `formats` answers, copied.
     ///
     /// # Safety
-    /// `list` points at `n` valid formats, each the first one's `struct_size` after the last.
-    pub(crate) unsafe fn read_list(list: *const abi::Format, n: usize) -> Result<Vec<Self>> {
+    /// `ask` is a function of `instance`, which makes valid lists that live as long as it.
+    pub(crate) unsafe fn of(instance: &Instance, ask: Option<AskFormats>) -> Result<Vec<Self>> {
+        let ask =
+            ask.ok_or_else(|| Error::internal("the plugin has an interface without the function 'formats'"))?;
+        let (mut list, mut n) = (std::ptr::null(), 0);
+        // SAFETY: the instance's own function on itself.
+        Error::check(|err| unsafe { ask(instance.raw(), &mut list, &mut n, err) })?;
         if n == 0 {
             return Ok(Vec::new());
         }
-        // SAFETY: valid by the caller's word.
+        // SAFETY: a list that is not empty has a first one, whose size is that of all.
         let stride = if list.is_null() { 0 } else { unsafe { (*list).struct_size } };
         if !abi::is_stride::<abi::Format>(stride) || n > MOST {
             return Err(Error::invalid_argument(format!(
@@ -86,6 +93,14 @@ impl Format {
         (0..n).map(|i| unsafe { Self::read(list.byte_add(i * stride)) }).collect()
     }
 }
+
+/// `formats` of an interface.
+pub(crate) type AskFormats = unsafe extern "C" fn(
+    *mut abi::Instance,
+    *mut *const abi::Format,
+    *mut usize,
+    *mut abi::Error,
+) -> abi::Code;
 
 /// More than any list in a format's description has.
 const MOST: usize = 4096;
@@ -162,7 +177,15 @@ impl FormatTable {
         table
     }
 
-    pub(crate) fn raw(&self) -> &[abi::Format] {
-        &self.raw
+    /// Answers `formats`: the list is borrowed from here.
+    ///
+    /// # Safety
+    /// Both are null or valid for writes.
+    pub(crate) unsafe fn answer(&self, out: *mut *const abi::Format, n_out: *mut usize) -> Result<()> {
+        // SAFETY: the caller's word.
+        unsafe {
+            put(out, "formats", || self.raw.as_ptr())?;
+            put(n_out, "formats", || self.raw.len())
+        }
     }
 }

@@ -3,7 +3,6 @@
 use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::capsule::{self, Capsule};
-use crate::door::put;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::owned::Owned;
@@ -84,13 +83,8 @@ pub struct ImporterHandle<'a> {
 impl ImporterHandle<'_> {
     /// What it reads.
     pub fn formats(&self) -> Result<Vec<Format>> {
-        let f = self.table.formats.ok_or_else(|| missing("formats"))?;
-        let (mut list, mut n) = (std::ptr::null(), 0);
-        // SAFETY: the instance's own function on itself; the list lives as long as the instance.
-        unsafe {
-            Error::check(|err| f(self.instance.raw(), &mut list, &mut n, err))?;
-            Format::read_list(list, n)
-        }
+        // SAFETY: the instance's own function, of a table that it gave.
+        unsafe { Format::of(self.instance, self.table.formats) }
     }
 
     /// Opens `input` as `format`.
@@ -146,13 +140,7 @@ unsafe extern "C" fn formats<P: Plugin>(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: the host's instance, out parameters and error struct; the list lives in the instance.
-    unsafe {
-        with::<P>(instance, err, |shell| {
-            let list = shell.importer_formats()?.raw();
-            put(out, "formats", || list.as_ptr())?;
-            put(n_out, "formats", || list.len())
-        })
-    }
+    unsafe { with::<P>(instance, err, |shell| shell.importer_formats()?.answer(out, n_out)) }
 }
 
 unsafe extern "C" fn open<P: Plugin>(
