@@ -11,7 +11,7 @@ use crossdock_plugin_api::{CallSettings, Device, Options, Validate};
 use crate::table::Table;
 use crate::{Bench, Result};
 
-/// Ours and the peer's in turn.
+/// Ours and the peer's in turn: each twice, of which the second counts, so that both find what they use in the cache.
 fn in_turn(
     bench: &Bench,
     mut ours: impl FnMut() -> Result<()>,
@@ -19,6 +19,7 @@ fn in_turn(
 ) -> Result<(Vec<u64>, Vec<u64>)> {
     let (mut a, mut b) = (Vec::new(), Vec::new());
     for _ in 0..bench.runs {
+        ours()?;
         let start = Instant::now();
         ours()?;
         a.push(start.elapsed().as_nanos() as u64);
@@ -64,7 +65,7 @@ pub fn mapped(bench: &Bench, table: &mut Table) -> Result<()> {
         }
         Ok(())
     };
-    let arguments = ["mapped".as_ref(), path.as_ref(), "5".as_ref()];
+    let arguments = ["mapped".as_ref(), path.as_ref(), "2".as_ref()];
     let (ours, peer) = in_turn(bench, ours, &arguments)?;
     let copied = session.host().ledger().copied().bytes() - before;
     let floor = 1_000_000 + 2_000 * batches;
@@ -85,7 +86,7 @@ pub fn read(bench: &Bench, table: &mut Table) -> Result<()> {
             }
             Ok(())
         };
-        let (ours, peer) = in_turn(bench, ours, &["read".as_ref(), path.as_ref(), "5".as_ref()])?;
+        let (ours, peer) = in_turn(bench, ours, &["read".as_ref(), path.as_ref(), "2".as_ref()])?;
         table.row(&format!("flights, {codec}, stream to memory"), &ours, Some(&peer));
     }
     Ok(())
@@ -97,7 +98,7 @@ pub fn copy(bench: &Bench, table: &mut Table) -> Result<()> {
     let path = bench.data.join("flights.none.arrows");
     let (to, peers) = (bench.data.join("copy.arrows"), bench.data.join("copy-peer.arrows"));
     let ours = || convert(&command, &path, &to, &["--validate", "layout"]);
-    let (ours, peer) = in_turn(bench, ours, &["copy".as_ref(), path.as_ref(), peers.as_ref(), "5".as_ref()])?;
+    let (ours, peer) = in_turn(bench, ours, &["copy".as_ref(), path.as_ref(), peers.as_ref(), "2".as_ref()])?;
     table.row("flights, stream to stream, the whole command", &ours, Some(&peer));
     for file in [to, peers] {
         std::fs::remove_file(file)?;
