@@ -107,7 +107,7 @@ impl Reader {
         let failed = |error| plugin.failed(&name, error);
         let expected = schema.map(crossdock_arrays::export_schema).transpose().map_err(failed)?;
         let mut stream =
-            plugin.importer()?.open(&call, format, input, expected.as_deref(), options).map_err(failed)?;
+            plugin.importer()?.open(&call, format, input, expected.as_ref(), options).map_err(failed)?;
         let schema = stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?;
         Ok(Self {
             stream,

@@ -112,8 +112,8 @@ impl<'a> Call<'a> {
 pub struct CallSettings {
     /// Where results are to be.
     pub device: Device,
-    /// The stream to work on; null for the device's default one. The holder keeps it alive.
-    pub stream: *mut abi::Stream,
+    /// The stream to work on.
+    pub stream: CallStream,
     /// Stops calls.
     pub cancel: CancelFlag,
     /// Hears of progress.
@@ -124,17 +124,34 @@ pub struct CallSettings {
     pub validate: Validate,
 }
 
+/// A stream to call with.
+#[derive(Clone, Copy)]
+pub struct CallStream(*mut abi::Stream);
+
 // SAFETY: the stream handle may be used from any thread by contract.
-unsafe impl Send for CallSettings {}
+unsafe impl Send for CallStream {}
 // SAFETY: as above.
-unsafe impl Sync for CallSettings {}
+unsafe impl Sync for CallStream {}
+
+impl CallStream {
+    /// The device's default one.
+    pub const DEFAULT: CallStream = CallStream(std::ptr::null_mut());
+
+    /// One of the caller's.
+    ///
+    /// # Safety
+    /// `stream` is one of the device that it is called with, made by the host, and alive as long as anybody calls with it.
+    pub const unsafe fn new(stream: *mut abi::Stream) -> Self {
+        Self(stream)
+    }
+}
 
 impl CallSettings {
     /// On the default stream of `device`, layout validation, nothing else asked for.
     pub fn new(device: Device) -> Self {
         Self {
             device,
-            stream: std::ptr::null_mut(),
+            stream: CallStream::DEFAULT,
             cancel: CancelFlag::new(),
             progress: None,
             byte_budget: 0,
@@ -147,7 +164,7 @@ impl CallSettings {
         abi::Call {
             struct_size: size_of::<abi::Call>(),
             device: self.device,
-            stream: self.stream,
+            stream: self.stream.0,
             cancel: self.cancel.0.as_ptr(),
             progress: self.progress.as_ref().map(|_| report_progress as unsafe extern "C" fn(_, _, _)),
             progress_data: self

@@ -93,12 +93,12 @@ impl ImporterHandle<'_> {
         call: &CallSettings,
         format: &str,
         input: Input,
-        schema: Option<&abi::ArrowSchema>,
+        schema: Option<&Owned<abi::ArrowSchema>>,
         options: &Options,
     ) -> Result<BatchStreamHandle> {
         let f = self.table.open.ok_or_else(|| missing("open"))?;
         let mut input = input.into_raw();
-        let schema = schema.map_or(std::ptr::null(), std::ptr::from_ref);
+        let schema = schema.map_or(std::ptr::null(), |schema| &raw const **schema);
         let pairs = options.pairs();
         let mut out = abi::BatchStream::new();
         // SAFETY: the instance's own function on itself; everything else is borrowed for the call or handed over. What

@@ -26,7 +26,7 @@ mod stream;
 mod words;
 mod writer;
 
-pub use call::{Call, CallSettings, CancelFlag, Progress, Validate};
+pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
 pub use capsule::{Capsule, Named};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};

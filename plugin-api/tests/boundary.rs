@@ -245,7 +245,7 @@ fn a_plan_crosses_with_every_verdict() {
     let plan = instance
         .exporter()
         .unwrap()
-        .plan(&call, "moody", &abi::ArrowSchema::default(), Device::cuda(3), &Options::new())
+        .plan(&call, "moody", &Owned::<abi::ArrowSchema>::from_default(), Device::cuda(3), &Options::new())
         .unwrap();
     let verdicts: Vec<_> = plan.iter().map(|c| c.verdict).collect();
     assert_eq!(verdicts, [Verdict::ZeroCopy, Verdict::Converted, Verdict::Copied, Verdict::Unsupported]);
@@ -354,7 +354,7 @@ fn a_writer_takes_its_sink_and_its_batches() {
     let mut writer = instance
         .exporter()
         .unwrap()
-        .begin(&call, "moody", &abi::ArrowSchema::default(), &Options::new(), Some(sink))
+        .begin(&call, "moody", &Owned::<abi::ArrowSchema>::from_default(), &Options::new(), Some(sink))
         .unwrap();
     let released = Arc::new(AtomicUsize::new(0));
     writer.write(&call, batch(&released)).unwrap();
