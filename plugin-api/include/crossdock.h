@@ -219,8 +219,9 @@ typedef struct crossdock_batch {
 
 /* A foreign object under the name that Python's capsules use: "arrow_schema", "arrow_array", "arrow_array_stream",
  * "arrow_device_array", "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export".
- * A consumer moves the object out of `pointer` (leaving its `release` NULL there), then calls `release`, which
- * frees the shell, and the object too if nobody took it. */
+ * A consumer moves Arrow's objects out of `pointer` (leaving their `release` NULL there). The others are freed by a
+ * function of their own, themselves included: of those it takes the pointer and leaves NULL in `pointer`. Then it
+ * calls `release`, which frees the shell, and the object too if nobody took it. */
 typedef struct crossdock_capsule {
   size_t struct_size;
   const char* name;
@@ -332,6 +333,13 @@ typedef struct crossdock_magic {
   size_t bytes;
 } crossdock_magic;
 
+/* An option that a format understands, when it is read or when it is written. */
+typedef struct crossdock_option_info {
+  size_t struct_size;
+  crossdock_str key;
+  crossdock_str description; /* one line for people: the values, the default */
+} crossdock_option_info;
+
 #define CROSSDOCK_FORMAT_BYTES 1u    /* speaks through a source or a sink */
 #define CROSSDOCK_FORMAT_CAPSULES 2u /* speaks through capsules */
 
@@ -350,6 +358,8 @@ typedef struct crossdock_format {
   size_t n_capsules;
   const ArrowDeviceType* device_types; /* device types that it takes or gives; none: any */
   size_t n_device_types;
+  const crossdock_option_info* options; /* what it understands; it refuses others by name */
+  size_t n_options;
 } crossdock_format;
 
 /* Where an importer reads from: a source or capsules, never both. The importer takes what is not empty. */

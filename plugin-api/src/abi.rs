@@ -258,6 +258,11 @@ abi! {
         data: *const c_void,
         bytes: usize,
     }
+    struct OptionInfo {
+        struct_size: usize,
+        key: Str,
+        description: Str,
+    }
     struct Format {
         struct_size: usize,
         name: Str,
@@ -272,6 +277,8 @@ abi! {
         n_capsules: usize,
         device_types: *const i32,
         n_device_types: usize,
+        options: *const OptionInfo,
+        n_options: usize,
     }
     struct Input {
         struct_size: usize,
@@ -493,6 +500,7 @@ zeroed!(
     Call,
     BatchStream,
     Writer,
+    OptionInfo,
     Format,
     Input,
     ColumnPlan,
@@ -520,6 +528,7 @@ sized!(
     Call,
     BatchStream,
     Writer,
+    OptionInfo,
     Format,
     ColumnPlan,
     Plan,

@@ -1,6 +1,7 @@
 //! Foreign objects under the names of Python's capsules.
 
 use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
 
 use crate::abi;
 use crate::door::Poison;
@@ -42,6 +43,28 @@ impl Capsule {
         Self(unsafe { Owned::new(raw) })
     }
 
+    /// Wraps an object that a function of its own frees, itself included, as DLPack's and Vortex's do: `free` is called
+    /// on `pointer` unless somebody takes it.
+    ///
+    /// # Safety
+    /// `pointer` is an object of the kind that `name` says, and the capsule's from now on; `free` may be called once on
+    /// it, on any thread.
+    pub unsafe fn of_self_freeing<T>(
+        name: &'static CStr,
+        pointer: NonNull<T>,
+        free: unsafe fn(NonNull<T>),
+    ) -> Self {
+        let mut raw = abi::Capsule::new();
+        raw.name = name.as_ptr();
+        raw.pointer = pointer.as_ptr().cast();
+        // SAFETY: the same function; what `T` it is for is all that is forgotten, and `pointer` is to that.
+        let free: unsafe fn(NonNull<c_void>) = unsafe { std::mem::transmute(free) };
+        raw.private_data = free as *mut c_void;
+        raw.release = Some(free_self_freeing);
+        // SAFETY: made above; nobody else has it.
+        Self(unsafe { Owned::new(raw) })
+    }
+
     /// Takes a capsule that crossed the boundary.
     ///
     /// # Safety
@@ -69,24 +92,53 @@ impl Capsule {
         self.0.pointer
     }
 
+    /// Takes an object that a function of its own frees, if the capsule is of this name and still holds it. From now on
+    /// that function is the caller's to call.
+    pub fn take_self_freeing(mut self, name: &CStr) -> Result<NonNull<c_void>> {
+        if self.name() != name {
+            return Err(self.misnamed(name));
+        }
+        // SAFETY: the capsule is ours, and NULL in the pointer's place says that the object has been taken.
+        let pointer = unsafe { std::mem::replace(&mut (*self.0.as_mut_ptr()).pointer, std::ptr::null_mut()) };
+        NonNull::new(pointer).ok_or_else(|| consumed(name))
+    }
+
+    fn misnamed(&self, expected: &CStr) -> Error {
+        Error::invalid_argument(format!(
+            "a capsule named '{}', expected '{}'",
+            self.name().to_string_lossy(),
+            expected.to_string_lossy()
+        ))
+    }
+
     /// Moves the object out, if the capsule holds one of this kind that nobody took yet.
     pub fn take<T: Named>(self) -> Result<Owned<T>> {
         if self.name() != T::NAME {
-            return Err(Error::invalid_argument(format!(
-                "a capsule named '{}', expected '{}'",
-                self.name().to_string_lossy(),
-                T::NAME.to_string_lossy()
-            )));
+            return Err(self.misnamed(T::NAME));
         }
         // SAFETY: under this name the pointer is to this struct (`from_raw`'s condition), which the consumer moves out.
         let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };
         if object.is_released() {
-            return Err(Error::invalid_argument(format!(
-                "the capsule '{}' has been consumed already",
-                T::NAME.to_string_lossy()
-            )));
+            return Err(consumed(T::NAME));
         }
         Ok(object)
+    }
+}
+
+fn consumed(name: &CStr) -> Error {
+    Error::invalid_argument(format!("the capsule '{}' has been consumed already", name.to_string_lossy()))
+}
+
+unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
+    // SAFETY: set by `Capsule::of_self_freeing` only, which put `free` there for what `pointer` points at; released once
+    // because `release` is cleared. Whoever took the object left NULL behind.
+    unsafe {
+        let capsule = &mut *capsule;
+        capsule.release = None;
+        let free: unsafe fn(NonNull<c_void>) = std::mem::transmute(capsule.private_data);
+        if let Some(object) = NonNull::new(std::mem::replace(&mut capsule.pointer, std::ptr::null_mut())) {
+            Poison::new().leave(|| free(object));
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use crate::abi;
 use crate::door::put;
 use crate::error::{Error, Result};
 use crate::plugin::Instance;
+use crate::words::Options;
 
 /// A format's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,12 +23,51 @@ pub struct Format {
     pub endings: Vec<String>,
     /// Device types (Arrow's numbers) that it takes or gives; empty: any.
     pub device_types: Vec<i32>,
+    /// The options that it understands.
+    pub options: Vec<OptionInfo>,
+}
+
+/// An option of a format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionInfo {
+    /// What to call it.
+    pub key: String,
+    /// One line for people: the values, the default.
+    pub description: String,
 }
 
 impl Format {
     /// A format with nothing but a name and a description.
     pub fn new(name: &str, description: &str) -> Self {
         Self { name: name.into(), description: description.into(), ..Self::default() }
+    }
+
+    /// The same with an option that it understands.
+    pub fn with_option(mut self, key: &str, description: &str) -> Self {
+        self.options.push(OptionInfo { key: key.into(), description: description.into() });
+        self
+    }
+
+    /// The one of this name among a plugin's formats.
+    pub fn named<'a>(formats: &'a [Self], name: &str) -> Result<&'a Self> {
+        formats.iter().find(|format| format.name == name).ok_or_else(|| {
+            let known: Vec<_> = formats.iter().map(|format| format.name.as_str()).collect();
+            Error::invalid_argument(format!(
+                "there is no format '{name}' here; expected {}",
+                known.join(" or ")
+            ))
+        })
+    }
+
+    /// Whether it understands this option.
+    pub fn understands(&self, key: &str) -> bool {
+        self.options.iter().any(|option| option.key == key)
+    }
+
+    /// Refuses options that it does not understand, so that a misspelt wish is not silently ignored.
+    pub fn check_options(&self, options: &Options) -> Result<()> {
+        let known: Vec<_> = self.options.iter().map(|option| option.key.as_str()).collect();
+        options.only(&self.name, &known)
     }
 
     /// Whether `head`, the first bytes of something, is recognised.
@@ -65,6 +105,7 @@ impl Format {
                     .collect::<Result<_>>()?,
                 endings: texts(raw.endings, raw.n_endings, "endings")?,
                 device_types: checked(raw.device_types, raw.n_device_types, "device types")?.to_vec(),
+                options: read_options(raw)?,
             })
         }
     }
@@ -79,19 +120,48 @@ impl Format {
         let (mut list, mut n) = (std::ptr::null(), 0);
         // SAFETY: the instance's own function on itself.
         Error::check(|err| unsafe { ask(instance.raw(), &mut list, &mut n, err) })?;
-        if n == 0 {
-            return Ok(Vec::new());
-        }
-        // SAFETY: a list that is not empty has a first one, whose size is that of all.
-        let stride = if list.is_null() { 0 } else { unsafe { (*list).struct_size } };
-        if !abi::is_stride::<abi::Format>(stride) || n > MOST {
-            return Err(Error::invalid_argument(format!(
-                "a list of {n} formats of {stride} bytes each is not plausible"
-            )));
-        }
-        // SAFETY: as above.
-        (0..n).map(|i| unsafe { Self::read(list.byte_add(i * stride)) }).collect()
+        // SAFETY: the instance vouches for its list.
+        unsafe { elements(list, n, "formats", |format| Self::read(format)) }
     }
+}
+
+/// # Safety
+/// `format` is valid, the list of its options included.
+unsafe fn read_options(format: &abi::Format) -> Result<Vec<OptionInfo>> {
+    // SAFETY: the caller's word.
+    unsafe {
+        elements(format.options, format.n_options, "options", |option| {
+            let option = &*option;
+            Ok(OptionInfo {
+                key: option.key.get()?.to_string(),
+                description: option.description.get()?.to_string(),
+            })
+        })
+    }
+}
+
+/// Reads each of a list of structs that tell their size: that of the first one apart.
+///
+/// # Safety
+/// `list` points at `n` structs, or `n` is 0.
+unsafe fn elements<T, U>(
+    list: *const T,
+    n: usize,
+    what: &str,
+    read: impl Fn(*const T) -> Result<U>,
+) -> Result<Vec<U>> {
+    if n == 0 {
+        return Ok(Vec::new());
+    }
+    // SAFETY: a list that is not empty has a first one, which begins with its `struct_size`.
+    let stride = if list.is_null() { 0 } else { unsafe { list.cast::<usize>().read() } };
+    if !abi::is_stride::<T>(stride) || n > MOST {
+        return Err(Error::invalid_argument(format!(
+            "a list of {n} {what} of {stride} bytes each is not plausible"
+        )));
+    }
+    // SAFETY: as above.
+    (0..n).map(|i| read(unsafe { list.byte_add(i * stride) })).collect()
 }
 
 /// `formats` of an interface.
@@ -129,6 +199,7 @@ struct Lists {
     _magics: Vec<abi::Magic>,
     _endings: Vec<abi::Str>,
     _capsules: Vec<abi::Str>,
+    _options: Vec<abi::OptionInfo>,
 }
 
 // SAFETY: never written after construction; its pointers are into itself.
@@ -149,6 +220,15 @@ impl FormatTable {
                 .collect();
             let strs = |list: &[String]| list.iter().map(|s| abi::Str::new(s)).collect::<Vec<_>>();
             let (endings, capsules) = (strs(&format.endings), strs(&format.capsules));
+            let options: Vec<_> = format
+                .options
+                .iter()
+                .map(|option| abi::OptionInfo {
+                    struct_size: size_of::<abi::OptionInfo>(),
+                    key: abi::Str::new(&option.key),
+                    description: abi::Str::new(&option.description),
+                })
+                .collect();
             let mut flags = 0;
             flags |= if format.bytes { abi::FORMAT_BYTES } else { 0 };
             flags |= if format.capsules.is_empty() { 0 } else { abi::FORMAT_CAPSULES };
@@ -166,12 +246,15 @@ impl FormatTable {
                 n_capsules: capsules.len(),
                 device_types: format.device_types.as_ptr(),
                 n_device_types: format.device_types.len(),
+                options: options.as_ptr(),
+                n_options: options.len(),
             });
             table._lists.push(Lists {
                 _format: format,
                 _magics: magics,
                 _endings: endings,
                 _capsules: capsules,
+                _options: options,
             });
         }
         table

@@ -50,7 +50,8 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_batch_stream" = BatchStream { struct_size, get_schema, get_next, release, private_data }
         "crossdock_writer" = Writer { struct_size, write, finish, release, private_data }
         "crossdock_magic" = Magic { offset, data, bytes }
-        "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, endings, n_endings, capsules, n_capsules, device_types, n_device_types }
+        "crossdock_option_info" = OptionInfo { struct_size, key, description }
+        "crossdock_format" = Format { struct_size, name, description, flags, reserved, magics, n_magics, endings, n_endings, capsules, n_capsules, device_types, n_device_types, options, n_options }
         "crossdock_input" = Input { struct_size, source, capsules }
         "crossdock_importer" = Importer { struct_size, formats, open }
         "crossdock_column_plan" = ColumnPlan { struct_size, name, verdict, reserved, to, reason }

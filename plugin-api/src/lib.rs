@@ -30,7 +30,7 @@ pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
 pub use capsule::{Capsule, Named};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};
-pub use format::Format;
+pub use format::{Format, OptionInfo};
 pub use host::{Host, SessionSettings};
 pub use importer::{Importer, ImporterHandle, Input};
 pub use meta::{About, read_text};

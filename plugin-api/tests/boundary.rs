@@ -2,6 +2,7 @@
 
 #![allow(clippy::panic, clippy::unwrap_used)]
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -48,7 +49,8 @@ struct Moody {
 
 impl Plugin for Moody {
     fn create(host: Host) -> Result<Self> {
-        let mut format = Format::new("moody", "panics, fails or works, as asked");
+        let format = Format::new("moody", "panics, fails or works, as asked");
+        let mut format = format.with_option("mood", "good or bad").with_option("tempo", "allegro");
         format.magics.push((4, b"MOOD".to_vec()));
         format.endings.push(".moody".into());
         format.capsules.push("arrow_schema".into());
@@ -234,6 +236,8 @@ fn formats_cross_whole() {
     assert_eq!(formats[0].magics, vec![(4, b"MOOD".to_vec())]);
     assert!(formats[0].matches(b"....MOOD") && !formats[0].matches(b"...MOOD") && !formats[0].matches(b""));
     assert_eq!((formats[0].endings.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
+    let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
+    assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);
     assert!(formats[0].takes(abi::DEVICE_CPU) && !formats[0].takes(abi::DEVICE_CUDA));
 }
 
@@ -418,6 +422,38 @@ impl FromDefault for Owned<abi::ArrowSchema> {
         // SAFETY: a released schema.
         unsafe { Owned::new(abi::ArrowSchema::default()) }
     }
+}
+
+#[test]
+fn an_object_that_frees_itself_is_freed_by_its_function_unless_somebody_takes_it() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    unsafe fn free(object: NonNull<u64>) {
+        // SAFETY: made by `capsule`, freed once.
+        FREED.fetch_add(unsafe { *Box::from_raw(object.as_ptr()) } as usize, Ordering::SeqCst);
+    }
+    // SAFETY: a Box of the capsule's own, which `free` drops.
+    let capsule = || unsafe {
+        Capsule::of_self_freeing(c"dltensor", NonNull::new(Box::into_raw(Box::new(1u64))).unwrap(), free)
+    };
+    drop(capsule());
+    assert_eq!(FREED.load(Ordering::SeqCst), 1);
+    let error = capsule().take_self_freeing(c"dltensor_versioned").unwrap_err();
+    assert_eq!(error.message(), "a capsule named 'dltensor', expected 'dltensor_versioned'");
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "a capsule that was refused frees its object");
+    let object = capsule().take_self_freeing(c"dltensor").unwrap();
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "what was taken is the taker's");
+    // SAFETY: taken above.
+    unsafe { free(object.cast()) };
+    // Somebody in C takes it, and hands the capsule on.
+    let mut raw = capsule().into_raw();
+    // SAFETY: the capsule is ours, and holds a u64.
+    unsafe { free(NonNull::new((*raw.as_mut_ptr()).pointer.cast()).unwrap()) };
+    // SAFETY: as above.
+    unsafe { (*raw.as_mut_ptr()).pointer = std::ptr::null_mut() };
+    // SAFETY: a capsule under the name of what it holds, or held.
+    let error = unsafe { Capsule::from_raw(raw) }.take_self_freeing(c"dltensor").unwrap_err();
+    assert_eq!(error.message(), "the capsule 'dltensor' has been consumed already");
+    assert_eq!(FREED.load(Ordering::SeqCst), 4);
 }
 
 #[test]

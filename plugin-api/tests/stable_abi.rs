@@ -16,7 +16,7 @@ macro_rules! structs {
 fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
     structs! {
         ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
-        Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, Format, Input, Importer,
+        Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Encoding, Host, HostLog, HostSession,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, Grid, Memory, PluginEntry, PluginMeta,
     }

@@ -71,7 +71,14 @@ impl Interface {
     }
 }
 
-pub(crate) fn formats() -> Vec<Format> {
+/// As they are written.
+pub(crate) fn exported() -> Vec<Format> {
+    let option = "with which arrays a schema comes: each (the default) or first";
+    imported().into_iter().map(|format| format.with_option("schema", option)).collect()
+}
+
+/// As they are read: without options.
+pub(crate) fn imported() -> Vec<Format> {
     TABLE
         .iter()
         .map(|row| {

@@ -19,12 +19,14 @@ use formats::Interface;
 /// The plugin.
 pub struct ArrowCDevice {
     memory: Memory,
-    formats: Vec<Format>,
+    imported: Vec<Format>,
+    exported: Vec<Format>,
 }
 
 impl Plugin for ArrowCDevice {
     fn create(host: Host) -> Result<Self> {
-        Ok(Self { memory: Memory::from_host(&host)?, formats: formats::formats() })
+        let memory = Memory::from_host(&host)?;
+        Ok(Self { memory, imported: formats::imported(), exported: formats::exported() })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -38,7 +40,7 @@ impl Plugin for ArrowCDevice {
 
 impl Importer for ArrowCDevice {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.imported
     }
 
     fn open(
@@ -50,7 +52,7 @@ impl Importer for ArrowCDevice {
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         let interface = Interface::named(format)?;
-        options.only(format, &[])?;
+        Format::named(&self.imported, format)?.check_options(options)?;
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
         };
@@ -60,7 +62,7 @@ impl Importer for ArrowCDevice {
 
 impl Exporter for ArrowCDevice {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.exported
     }
 
     fn plan(
@@ -72,7 +74,7 @@ impl Exporter for ArrowCDevice {
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
         let interface = Interface::named(format)?;
-        options.only(format, &["schema"])?;
+        Format::named(&self.exported, format)?.check_options(options)?;
         export::plan(interface, call, schema, from)
     }
 
@@ -85,7 +87,7 @@ impl Exporter for ArrowCDevice {
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
         let interface = Interface::named(format)?;
-        options.only(format, &["schema"])?;
+        Format::named(&self.exported, format)?.check_options(options)?;
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
                 "{format}: a sink was given, but the format gives capsules"

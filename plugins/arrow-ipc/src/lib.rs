@@ -48,7 +48,8 @@ pub struct ArrowIpc {
     host: Host,
     memory: Memory,
     pool: Arc<Pool>,
-    formats: [Format; 2],
+    read: [Format; 2],
+    written: [Format; 2],
 }
 
 impl Plugin for ArrowIpc {
@@ -57,7 +58,10 @@ impl Plugin for ArrowIpc {
             memory: Memory::from_host(&host)?,
             pool: Arc::new(Pool::new(host.threads())),
             host,
-            formats: formats(),
+            read: formats(),
+            written: formats().map(|format| {
+                format.with_option("compression", "of each buffer: none (the default), lz4 or zstd")
+            }),
         })
     }
 
@@ -90,7 +94,7 @@ fn formats() -> [Format; 2] {
 
 impl Importer for ArrowIpc {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.read
     }
 
     fn open(
@@ -102,7 +106,7 @@ impl Importer for ArrowIpc {
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         form_of(format)?;
-        options.only("reading Arrow IPC", &[])?;
+        Format::named(&self.read, format)?.check_options(options)?;
         let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
         if let Some(expected) = schema {
             reader.expect(&read_schema(expected)?)?;
@@ -113,7 +117,7 @@ impl Importer for ArrowIpc {
 
 impl Exporter for ArrowIpc {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.written
     }
 
     fn plan(
@@ -124,6 +128,7 @@ impl Exporter for ArrowIpc {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
+        Format::named(&self.written, format)?.check_options(options)?;
         let settings = settings(format, options)?;
         Ok(plan::plan(&read_schema(schema)?, from, settings.codec))
     }
@@ -136,6 +141,7 @@ impl Exporter for ArrowIpc {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
+        Format::named(&self.written, format)?.check_options(options)?;
         let settings = settings(format, options)?;
         let sink = sink
             .ok_or_else(|| Error::invalid_argument("Arrow IPC is written to a sink, and none was given"))?;
@@ -154,9 +160,7 @@ fn form_of(format: &str) -> Result<Form> {
     }
 }
 
-/// Options of writing: `compression`, one of `none` (the default), `lz4`, `zstd`.
 fn settings(format: &str, options: &Options) -> Result<Settings> {
-    options.only("writing Arrow IPC", &["compression"])?;
     let codec = match options.get("compression") {
         None | Some("none") => None,
         Some("lz4") => Some(Codec::Lz4),
