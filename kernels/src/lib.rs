@@ -5,8 +5,10 @@
 //! into [`Cells`], so that those of many launches come back in one copy.
 
 mod bits;
+mod bools;
 mod cells;
 mod door;
+mod gather;
 mod indices;
 mod list_views;
 mod null_count;
@@ -18,7 +20,9 @@ mod utf8;
 mod views;
 mod words;
 
+pub use bools::{pack_bytes, unpack_bits};
 pub use cells::{Cells, Findings};
+pub use gather::{Dim, gather};
 pub use indices::check_indices;
 pub use list_views::check_list_views;
 pub use null_count::null_count;

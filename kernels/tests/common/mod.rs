@@ -1,0 +1,30 @@
+//! What the kernels' tests share.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use crossdock_memory::{Buffer, Stream};
+use crossdock_test_support::{DEVICES, TestHost};
+
+/// Bytes on the stream's device, beginning at an odd address.
+pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
+    let fill = |to: &mut [u8]| {
+        to[1..].copy_from_slice(bytes);
+        Ok(())
+    };
+    let whole = stream.memory().alloc_with(stream, bytes.len() + 1, fill).unwrap().freeze(stream).unwrap();
+    whole.slice(1, bytes.len()).unwrap()
+}
+
+pub fn on_every_device(test: impl Fn(&Stream)) {
+    let host = TestHost::new();
+    DEVICES.iter().for_each(|device| test(&host.stream(*device)));
+    host.assert_nothing_leaked();
+}
+
+pub fn bit(bytes: &[u8], i: usize) -> bool {
+    bytes[i / 8] >> (i % 8) & 1 == 1
+}
+
+/// 40 bytes without a pattern.
+pub fn noise() -> Vec<u8> {
+    (0..40u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+}
