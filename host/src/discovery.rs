@@ -25,6 +25,8 @@ pub enum Origin {
     Environment,
     /// In the executable's own directory.
     BesideExecutable,
+    /// In the directory that was installed with the host library.
+    Installed,
 }
 
 impl fmt::Display for Origin {
@@ -35,6 +37,7 @@ impl fmt::Display for Origin {
             Self::Directory => "given directory",
             Self::Environment => PATH_VARIABLE,
             Self::BesideExecutable => "beside the executable",
+            Self::Installed => "installed with the library",
         })
     }
 }
@@ -72,6 +75,7 @@ pub struct Search {
     given: Vec<PathBuf>,
     environment: Option<OsString>,
     executable: Option<PathBuf>,
+    installed: Option<PathBuf>,
 }
 
 /// Everything that was found.
@@ -119,6 +123,12 @@ impl Search {
         self
     }
 
+    /// Sets the directory of plugins that was installed with the host library; it may be missing.
+    pub fn installed(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.installed = Some(directory.into());
+        self
+    }
+
     /// Looks at every place, and at the metadata of every candidate. No plugin's code runs.
     pub fn run(self) -> Catalog {
         let mut catalog = Catalog::default();
@@ -146,6 +156,9 @@ impl Search {
         }
         if let Some(directory) = self.executable.as_deref().and_then(Path::parent) {
             catalog.add_directory(&mut seen, Origin::BesideExecutable, directory, is_ours);
+        }
+        if let Some(directory) = self.installed.filter(|directory| directory.is_dir()) {
+            catalog.add_directory(&mut seen, Origin::Installed, &directory, is_library);
         }
         catalog
     }

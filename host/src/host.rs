@@ -66,7 +66,7 @@ impl Host {
     /// Loads a plugin, unless it is loaded already.
     ///
     /// # Errors
-    /// [`Error::Usage`] where none has this name, [`Error::Refused`] where it fails a check.
+    /// [`Error::Usage`] where none has this name, [`Error::Refused`] where it fails a check, or failed one before.
     pub fn load(&self, name: &str) -> Result<Loaded> {
         let found =
             self.0.catalog.candidates.iter().position(|c| c.metadata.as_ref().is_ok_and(|m| m.name == name));
@@ -86,7 +86,16 @@ impl Host {
         Some(slot.get_or_init(|| candidate.loader().load().map_err(Arc::new)).clone())
     }
 
+    /// Why there is no plugin of this name to use: the first candidate that calls itself so was refused, or there is none.
     fn unknown(&self, name: &str) -> Error {
+        let refused = self.0.catalog.candidates.iter().find_map(|candidate| {
+            let refused = candidate.metadata.as_ref().err()?;
+            let says = crate::load::inspect(candidate.who()).ok()?;
+            (says.metadata.name == name).then(|| refused.clone())
+        });
+        if let Some(refused) = refused {
+            return Error::Refused(refused);
+        }
         let names: Vec<_> = self.plugins().map(|m| m.name.as_str()).collect();
         let known = if names.is_empty() { "none was found".to_string() } else { names.join(", ") };
         Error::usage(format!(

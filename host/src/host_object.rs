@@ -21,6 +21,8 @@ struct Shared {
     session: abi::HostSession,
     account: Arc<Account>,
     plugin: String,
+    /// Who listened on the thread that made the object: what the plugin says on threads of its own is heard there too.
+    listener: Option<tracing::Dispatch>,
 }
 
 // SAFETY: the raw pointers inside are to `Shared` itself and are never written after construction; the function
@@ -55,6 +57,10 @@ impl HostObject {
             },
             account,
             plugin: plugin.to_string(),
+            listener: tracing::dispatcher::get_default(|listener| {
+                let nobody = listener.is::<tracing::subscriber::NoSubscriber>();
+                (!nobody).then(|| listener.clone())
+            }),
         }))
     }
 
@@ -108,16 +114,20 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
     // A subscriber is the application's code: its panic must not unwind into the plugin.
     crossdock_plugin_api::door::Poison::new().leave(|| {
         // SAFETY: the log is a field of the `Shared` that `private_data` points at, and lives as long as it.
-        let plugin = unsafe { &(*(*log).private_data.cast::<Shared>()).plugin };
+        let Shared { plugin, listener, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
         // SAFETY: the plugin's string, alive for the call.
         let bytes = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
         let message = String::from_utf8_lossy(bytes);
-        match level {
+        let tell = || match level {
             abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
             abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
             abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
             abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
             _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
+        };
+        match listener {
+            Some(listener) => tracing::dispatcher::with_default(listener, tell),
+            None => tell(),
         }
     });
 }

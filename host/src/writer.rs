@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, export_batch, export_schema};
-use crossdock_plugin_api::{CallSettings, Capsule, Device, Format, Options, WriterHandle};
+use crossdock_plugin_api::{
+    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Options, WriterHandle,
+};
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
@@ -49,6 +51,51 @@ impl Session {
         let plugin = self.fresh(choice.plugin.name(), &format!("{} (write)", choice.plugin.name()))?;
         let what = format!("write '{}' as {}", output.name(), choice.format.name);
         Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)
+    }
+
+    /// Begins to give batches of `schema` as capsules: `to` is a plugin's or a format's name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where no format of capsules is meant; what the plugin says where it cannot write such batches.
+    pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
+        let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
+        let Choice { plugin, format } = choice;
+        if format.capsules.is_empty() {
+            return Err(Error::usage(format!(
+                "{} of {plugin} writes bytes, and no capsules: name an output for them",
+                format.name
+            )));
+        }
+        let plugin = self.fresh(plugin.name(), &format!("{} (write)", plugin.name()))?;
+        let what = format!("write batches as {}", format.name);
+        Writer::begin(self, plugin, format, schema, options, None, what)
+    }
+
+    /// What would happen to the columns of batches of `schema` that lie on `from`, if `to` (a plugin's or a format's name, of
+    /// bytes or of capsules) wrote them. A verdict for each, in order.
+    ///
+    /// # Errors
+    /// As [`Session::write_capsules`].
+    pub fn plan_columns(
+        &self,
+        to: &str,
+        schema: &SchemaRef,
+        from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let Choice { plugin, format } =
+            self.choose(Some(to), |registry| registry.choose_export(to, from.r#type))?;
+        let failed = |error| plugin.failed(format!("plan for {}", format.name), error);
+        let raw = export_schema(schema).map_err(failed)?;
+        let call = self.call_for_structs();
+        let verdicts = plugin.exporter()?.plan(&call, &format.name, &raw, from, options).map_err(failed)?;
+        match (verdicts.len(), schema.fields().len()) {
+            (got, expected) if got == expected => Ok(verdicts),
+            (got, expected) => Err(Error::data(
+                format!("{plugin} gave a wrong plan"),
+                ApiError::internal(format!("{got} verdicts for {expected} columns")),
+            )),
+        }
     }
 }
 

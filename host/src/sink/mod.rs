@@ -1,14 +1,16 @@
 //! Where bytes go: files that appear whole or not at all, pipes, memory.
 
 mod file;
+mod shared;
 mod stream;
 mod vec;
 
 use std::path::Path;
 
-use crossdock_plugin_api::{CancelFlag, Error as ApiError, Sink};
+use crossdock_plugin_api::{ByteSink, CancelFlag, Error as ApiError, Sink};
 
 pub use file::OutputFile;
+pub use shared::SharedSink;
 pub use stream::StreamSink;
 pub use vec::VecSink;
 
@@ -22,6 +24,8 @@ pub enum Output {
     Stream(StreamSink),
     /// Memory.
     Memory(VecSink),
+    /// Anything else.
+    Other(SharedSink),
 }
 
 impl Output {
@@ -42,12 +46,18 @@ impl Output {
         Ok(Self::Stream(StreamSink::stdout(cancel.clone())?))
     }
 
+    /// A sink of the caller's. What was written to it when the commit fails, or never comes, is its own to throw away.
+    pub fn to(sink: impl ByteSink + 'static) -> Self {
+        Self::Other(SharedSink::new(Box::new(sink)))
+    }
+
     /// A name for messages.
     pub fn name(&self) -> &str {
         match self {
             Self::File(file) => file.name(),
             Self::Stream(stream) => stream.name(),
             Self::Memory(_) => "memory",
+            Self::Other(sink) => sink.name(),
         }
     }
 
@@ -55,7 +65,7 @@ impl Output {
     pub fn unfinished(&self) -> Option<&Path> {
         match self {
             Self::File(file) => file.unfinished(),
-            Self::Stream(_) | Self::Memory(_) => None,
+            Self::Stream(_) | Self::Memory(_) | Self::Other(_) => None,
         }
     }
 
@@ -73,6 +83,7 @@ impl Output {
             Self::File(file) => Sink::new(Box::new(file.sink())),
             Self::Stream(stream) => Sink::new(Box::new(stream.clone())),
             Self::Memory(vec) => Sink::new(Box::new(vec.clone())),
+            Self::Other(sink) => Sink::new(Box::new(sink.clone())),
         }
     }
 
@@ -82,6 +93,7 @@ impl Output {
             Self::File(file) => file.bytes_written(),
             Self::Stream(stream) => stream.bytes_written(),
             Self::Memory(vec) => vec.bytes_written(),
+            Self::Other(sink) => sink.bytes_written(),
         }
     }
 
@@ -90,7 +102,7 @@ impl Output {
         match self {
             Self::File(file) => file.commit(),
             Self::Stream(stream) => stream.flush(),
-            Self::Memory(_) => Ok(()),
+            Self::Memory(_) | Self::Other(_) => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("kernels", &["plugin-api", "memory/client"]),
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
     ("host", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend"]),
-    ("capi", &["host"]),
+    ("capi", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("python", &["host"]),
     ("xtask", &["plugin-api"]),
     ("xtask/compare", &[]),

@@ -1,0 +1,47 @@
+//! The host's errors as the boundary's: the one place where kinds become codes.
+
+use crossdock::Error as HostError;
+use crossdock::load::{Refusal, Refused};
+use crossdock::metadata::MetadataError;
+use crossdock_plugin_api::{Code, Error};
+
+/// One line with every layer's words, the code of the innermost layer that has one, and a plugin's own details.
+pub fn of_host(error: HostError) -> Error {
+    let line = error.one_line();
+    match &error {
+        HostError::Usage(_) => Error::invalid_argument(line),
+        HostError::Unrecognised(_) => Error::unsupported(line),
+        HostError::Refused(refused) => of_refusal(refused, line),
+        HostError::Plugin { source, .. }
+        | HostError::Data { source, .. }
+        | HostError::Device { source, .. } => {
+            let error = Error::new(source.code(), line);
+            match source.details() {
+                Some(details) => error.with_details(details),
+                None => error,
+            }
+        }
+        HostError::Io { .. } => Error::io(line),
+        HostError::Cancelled => Error::cancelled(line),
+    }
+}
+
+fn of_refusal(refused: &Refused, line: String) -> Error {
+    let code = match &refused.reason {
+        Refusal::Missing | Refusal::Unreadable(_) => Code::IO,
+        Refusal::AbiVersion { .. } | Refusal::AbiRange { .. } | Refusal::StructSizes(_) => Code::VERSION,
+        Refusal::Metadata(MetadataError::Damaged(_) | MetadataError::Bad(_))
+        | Refusal::NoEntry
+        | Refusal::BadEntry(_) => Code::BAD_DATA,
+        Refusal::Create(error) => error.code(),
+        // Understood, and not loaded: what kind of file it is, whose it is, who comes first.
+        _ => Code::UNSUPPORTED,
+    };
+    let details = match &refused.reason {
+        Refusal::Create(error) if error.details().is_some() => {
+            format!("refused: {}\n{}", refused.reason.id(), error.details().unwrap_or_default())
+        }
+        reason => format!("refused: {}", reason.id()),
+    };
+    Error::new(code, line).with_details(details)
+}

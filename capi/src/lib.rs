@@ -1,0 +1,22 @@
+//! `libcrossdock.so`: the host for applications in C and C++. `include/crossdock-host.h` is the specification; [`abi`] is
+//! its Rust twin. Every exported function is one call into [`door`], reads what the caller gave with `arguments`, and
+//! hands the work to the Rust host.
+
+mod abi;
+mod arguments;
+mod candidates;
+mod convert;
+mod door;
+mod error;
+mod host;
+mod inputs;
+mod lists;
+mod log;
+mod outputs;
+mod plan;
+mod read;
+mod session;
+mod stream;
+mod version;
+mod write;
+mod writer;
