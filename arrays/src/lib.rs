@@ -7,6 +7,7 @@
 mod array;
 mod batch;
 mod c;
+mod call;
 mod check;
 mod equal;
 mod host;
@@ -24,6 +25,7 @@ pub use c::{
     export_field, export_schema, import_array, import_batch, import_device_array, import_field,
     import_field_ref, import_schema, import_schema_ref,
 };
+pub use call::call_stream;
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{check_ends, export_batch, export_schema, import_batch};
+use crossdock_arrays::{call_stream, check_ends, export_batch, export_schema, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Options, Owned, Result, Verdict, abi,
 };
 
 use crate::formats::Interface;
-use crate::import::{borrowed, moved, stream_on};
+use crate::import::borrowed;
 use crate::queue::Queue;
 
 pub(crate) fn plan(
@@ -116,8 +116,8 @@ impl Exported {
             return Ok(array_of(batch));
         }
         let batch = import_batch(batch, &self.schema, &self.memory)?;
-        let batch = moved(&self.memory, call, batch, target)?;
-        let stream = stream_on(&self.memory, call, batch.device())?;
+        let batch = batch.move_for_call(&self.memory, call, target)?;
+        let stream = call_stream(&self.memory, call, batch.device())?;
         Ok(array_of(export_batch(&batch, false, &stream)?))
     }
 }

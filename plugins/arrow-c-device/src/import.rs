@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{
-    DeviceBatch, Level, check_batch_array, export_batch, export_schema, import_batch, import_schema,
+    Level, call_stream, check_batch_array, export_batch, export_schema, import_batch, import_schema,
     import_schema_ref, validate,
 };
-use crossdock_memory::{Memory, Stream};
+use crossdock_memory::Memory;
 use crossdock_plugin_api::{BatchStream, Call, Capsule, Device, Error, Owned, Result, Validate, abi};
 
 use crate::formats::Interface;
@@ -172,8 +172,8 @@ impl Imported {
             return Ok(batch_of(array));
         }
         let batch = import_batch(batch_of(array), &self.schema, &self.memory)?;
-        let batch = moved(&self.memory, call, batch, call.device())?;
-        let stream = stream_on(&self.memory, call, batch.device())?;
+        let batch = batch.move_for_call(&self.memory, call, call.device())?;
+        let stream = call_stream(&self.memory, call, batch.device())?;
         if call.validate() == Validate::Full {
             validate(&batch, Level::Full, &stream)?;
         }
@@ -185,31 +185,4 @@ fn batch_of(array: Owned<abi::ArrowDeviceArray>) -> Owned<abi::Batch> {
     let raw = abi::Batch { array: array.into_raw(), ..abi::Batch::new() };
     // SAFETY: the array was ours, and is moved into a struct that has its release.
     unsafe { Owned::new(raw) }
-}
-
-/// The batch on `target`: itself where it is there.
-pub(crate) fn moved(
-    memory: &Memory,
-    call: &Call<'_>,
-    batch: DeviceBatch,
-    target: Device,
-) -> Result<DeviceBatch> {
-    if batch.device() == target
-        || batch.columns().iter().all(|c| c.buffers().is_empty() && c.children().is_empty())
-    {
-        return Ok(batch);
-    }
-    // A copy between devices runs where the accelerator is, on either side of it.
-    let on = if target == Device::CPU { batch.device() } else { target };
-    batch.move_to(&stream_on(memory, call, on)?, target)
-}
-
-/// The call's stream where it is one of `device`, else that device's default one.
-pub(crate) fn stream_on(memory: &Memory, call: &Call<'_>, device: Device) -> Result<Stream> {
-    if device == call.device() {
-        // SAFETY: a call's stream is one of its device, alive for the call.
-        unsafe { Stream::of_call(memory, device, call.stream()) }
-    } else {
-        memory.default_stream(device)
-    }
 }

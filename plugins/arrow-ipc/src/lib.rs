@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use arrow_schema::Schema;
 use crossdock_arrays::import_schema_ref;
-use crossdock_memory::{Memory, Stream};
+use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input,
     Options, Plugin, Result, Sink, abi,
@@ -177,11 +177,4 @@ fn settings(format: &str, options: &Options) -> Result<Settings> {
 fn read_schema(schema: &abi::ArrowSchema) -> Result<Schema> {
     // SAFETY: the traits hand out schemas that their caller vouches for, borrowed for the call.
     unsafe { import_schema_ref(schema) }
-}
-
-/// The stream that a call wants its work on.
-fn stream_of(memory: &Memory, call: &Call<'_>) -> Result<Stream> {
-    // SAFETY: a call's stream is null or one of its device, alive for the call, by the header's contract; the handle
-    // that is made of it here does not outlive the call's functions.
-    unsafe { Stream::of_call(memory, call.device(), call.stream()) }
 }

@@ -262,7 +262,7 @@ impl BatchStream for Reader {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let stream = crate::stream_of(&self.memory, call)?;
+        let stream = crossdock_arrays::call_stream(&self.memory, call, call.device())?;
         let batch = self.next_batch(call, &stream).map_err(|e| {
             let error = named(e, &self.name);
             self.under_way.clear();

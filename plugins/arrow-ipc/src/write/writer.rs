@@ -95,8 +95,7 @@ impl Writer {
         let moved = batch.device() != Device::CPU;
         let stream = match batch.device() {
             Device::CPU => self.stream.clone(),
-            device if device == call.device() => crate::stream_of(&self.memory, call)?,
-            device => self.memory.default_stream(device)?,
+            device => crossdock_arrays::call_stream(&self.memory, call, device)?,
         };
         batch.resolve_sizes(&stream)?;
         let batch = if moved { batch.move_to(&stream, Device::CPU)? } else { batch };

@@ -1,0 +1,167 @@
+//! How a tensor's elements lie in memory, and in which order they are contiguous.
+
+use crossdock_kernels::Dim;
+use crossdock_plugin_api::{Error, Result};
+
+/// A tensor of more dimensions than any library makes (numpy's limit is 64) is not believed.
+pub(crate) const MAX_DIMS: usize = 64;
+
+/// Sizes and strides, the latter in elements, none negative of the former; the extent fits an address space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Strides {
+    dims: Vec<(usize, i64)>,
+    /// Bytes from the lowest element's first to the first element's.
+    low: usize,
+    /// Bytes from the lowest element's first to the highest element's last.
+    extent: usize,
+    width: usize,
+    elements: usize,
+}
+
+impl Strides {
+    /// Of a tensor at `address`, whose strides, where it has none, are those of row-major order.
+    pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
+        let wrong = |what: String| Err(Error::bad_data(what));
+        let mut elements: usize = 1;
+        for (i, size) in shape.iter().enumerate() {
+            let Ok(size) = usize::try_from(*size) else {
+                return wrong(format!("dimension {i} has size {size}, expected 0 or more"));
+            };
+            // Sizes of 0 must not hide others that cannot be.
+            elements = match elements.max(1).checked_mul(size.max(1)) {
+                Some(n) if n.checked_mul(width).is_some_and(|bytes| i64::try_from(bytes).is_ok()) => n,
+                _ => return wrong(format!("shape {shape:?} is beyond what can be counted")),
+            };
+        }
+        if shape.contains(&0) {
+            elements = 0;
+        }
+        let mut dims: Vec<(usize, i64)> = Vec::with_capacity(shape.len());
+        let mut compact = elements as i64;
+        for (i, size) in shape.iter().enumerate() {
+            compact = compact.checked_div(*size).unwrap_or(0);
+            let stride = strides.and_then(|strides| strides.get(i).copied()).unwrap_or(compact);
+            dims.push((*size as usize, stride));
+        }
+        let (mut low, mut high) = (0i128, 0i128);
+        // A stride between fewer than two says nothing.
+        for (size, stride) in dims.iter().filter(|(size, _)| elements > 0 && *size > 1) {
+            let reach = (*size as i128 - 1) * i128::from(*stride) * width as i128;
+            if reach < 0 { low -= reach } else { high += reach }
+        }
+        let bytes = if elements == 0 { 0 } else { low + high + width as i128 };
+        let lies_within = low <= i128::from(address)
+            && i128::from(address) + high + width as i128 <= i128::from(i64::MAX)
+            && bytes <= i128::from(i64::MAX);
+        if elements > 0 && !lies_within {
+            return wrong(format!(
+                "strides {:?} reach beyond the address space",
+                dims.iter().map(|dim| dim.1).collect::<Vec<_>>()
+            ));
+        }
+        Ok(Self { dims, low: low as usize, extent: bytes as usize, width, elements })
+    }
+
+    /// How many elements in all.
+    pub(crate) fn elements(&self) -> usize {
+        self.elements
+    }
+
+    /// Sizes of all dimensions.
+    pub(crate) fn shape(&self) -> impl Iterator<Item = usize> {
+        self.dims.iter().map(|dim| dim.0)
+    }
+
+    /// How far before the first element the lowest lies, and how far from there the tensor reaches. Bytes.
+    pub(crate) fn extent(&self) -> (usize, usize) {
+        (self.low, self.extent)
+    }
+
+    /// Whether its elements lie side by side when the dimensions after the first are taken in this order.
+    pub(crate) fn is_contiguous(&self, order: &[usize]) -> bool {
+        let mut expected = 1i64;
+        self.ordered(order).rev().all(|(size, stride)| {
+            let fits = size <= 1 || stride == expected;
+            expected = expected.saturating_mul(size as i64);
+            fits
+        }) || self.elements == 0
+    }
+
+    /// The first dimension, then the others in this order.
+    fn ordered(&self, order: &[usize]) -> impl DoubleEndedIterator<Item = (usize, i64)> {
+        let inner = order.iter().filter_map(|i| self.dims.get(i + 1).copied()).collect::<Vec<_>>();
+        self.dims.first().copied().into_iter().chain(inner)
+    }
+
+    /// An order of the dimensions after the first in which the elements lie side by side, if there is one.
+    pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
+        let mut order: Vec<usize> = (0..self.dims.len().saturating_sub(1)).collect();
+        if self.is_contiguous(&order) {
+            return Some(order);
+        }
+        order.sort_by_key(|i| {
+            let (size, stride) = self.dims.get(i + 1).copied().unwrap_or_default();
+            std::cmp::Reverse(if size > 1 { stride } else { i64::MAX })
+        });
+        self.is_contiguous(&order).then_some(order)
+    }
+
+    /// What `gather` is told to bring the elements into this order.
+    pub(crate) fn gathered(&self, order: &[usize]) -> Vec<Dim> {
+        // Where there are at most one, the stride has not been looked at.
+        let counts = |size: usize| self.elements > 0 && size > 1;
+        let bytes = |size, stride: i64| if counts(size) { stride * self.width as i64 } else { 0 };
+        self.ordered(order).map(|(size, stride)| Dim { size, stride: bytes(size, stride) }).collect()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn strides(shape: &[i64], strides: &[i64]) -> Strides {
+        Strides::new(shape, Some(strides), 4, 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn sizes_of_one_and_none_are_contiguous_whatever_their_strides_say() {
+        assert!(strides(&[5, 1, 3], &[3, -77, 1]).is_contiguous(&[0, 1]));
+        assert!(strides(&[1, 3], &[99, 1]).is_contiguous(&[0]));
+        assert!(strides(&[0, 3], &[99, 7]).is_contiguous(&[0]));
+        assert!(!strides(&[2, 3], &[4, 1]).is_contiguous(&[0]));
+        assert!(!strides(&[5], &[2]).is_contiguous(&[]));
+        assert!(!strides(&[5], &[0]).is_contiguous(&[]));
+    }
+
+    #[test]
+    fn a_row_in_column_major_order_is_found_contiguous_in_another_order() {
+        assert_eq!(strides(&[4, 2, 3], &[6, 1, 2]).contiguous_order(), Some(vec![1, 0]));
+        assert_eq!(strides(&[4, 2, 3], &[6, 3, 1]).contiguous_order(), Some(vec![0, 1]));
+        assert_eq!(strides(&[4, 2, 3], &[1, 4, 8]).contiguous_order(), None);
+        assert_eq!(strides(&[4, 2, 3], &[6, -3, 1]).contiguous_order(), None);
+    }
+
+    #[test]
+    fn the_extent_reaches_both_ways() {
+        assert_eq!(strides(&[4, 3], &[-6, 2]).extent(), (72, 72 + 16 + 4));
+        assert_eq!(strides(&[4, 3], &[0, 0]).extent(), (0, 4));
+        assert_eq!(strides(&[4, 0], &[i64::MAX, i64::MIN]).extent(), (0, 0));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (shape, strides) in [
+            (&[-1i64][..], &[1i64][..]),
+            (&[i64::MAX, 2], &[1, 1]),
+            (&[0, i64::MAX, i64::MAX], &[1, 1, 1]),
+            (&[2], &[i64::MAX]),
+            (&[2], &[i64::MIN]),
+            (&[3, 3], &[i64::MAX / 4, i64::MAX / 4]),
+            (&[1 << 30], &[-1]),
+        ] {
+            assert!(Strides::new(shape, Some(strides), 4, 1 << 20).is_err(), "{shape:?} {strides:?}");
+        }
+        assert!(Strides::new(&[5], Some(&[1]), 4, i64::MAX as u64 - 10).is_err());
+    }
+}

@@ -1,0 +1,175 @@
+//! Strangers' tensors, checked as far as the host can see.
+
+use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready};
+use crossdock_plugin_api::door::Poison;
+use crossdock_plugin_api::{Capsule, Device, Error, Result, abi};
+use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
+use dlpark::{legacy, versioned};
+
+use crate::element::Element;
+use crate::strides::{MAX_DIMS, Strides};
+
+/// The capsule of the form without a version.
+pub(crate) const LEGACY: &std::ffi::CStr = c"dltensor";
+/// The capsule of the form with one.
+pub(crate) const VERSIONED: &std::ffi::CStr = c"dltensor_versioned";
+
+/// A managed tensor; its deleter runs when it is dropped.
+enum Managed {
+    Legacy(legacy::Dlpack),
+    Versioned(versioned::Dlpack),
+}
+
+impl Managed {
+    fn descriptor(&self) -> &DLTensor {
+        // SAFETY: the tensor is managed, and lives until its deleter is called; nothing changes it meanwhile.
+        unsafe {
+            match self {
+                Managed::Legacy(managed) => managed.tensor(),
+                Managed::Versioned(managed) => managed.tensor(),
+            }
+        }
+    }
+}
+
+/// A tensor whose description has been checked.
+pub(crate) struct Tensor {
+    managed: Managed,
+    pub(crate) element: Element,
+    pub(crate) strides: Strides,
+    pub(crate) device: Device,
+    /// Of its first element; 0 if it has none.
+    address: u64,
+}
+
+impl Tensor {
+    /// Takes the tensor out of its capsule. A tensor that is refused is freed.
+    pub(crate) fn take(capsule: Capsule, memory: &Memory) -> Result<Self> {
+        // SAFETY: under these names capsules hold such a tensor, which is ours once taken.
+        let managed = unsafe {
+            match capsule.name() {
+                name if name == LEGACY => {
+                    let raw = capsule.take_self_freeing(LEGACY)?;
+                    legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Managed::Legacy)
+                }
+                name if name == VERSIONED => {
+                    let raw = capsule.take_self_freeing(VERSIONED)?;
+                    versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
+                        .map(Managed::Versioned)
+                }
+                other => {
+                    return Err(Error::invalid_argument(format!(
+                        "a capsule named '{}', expected 'dltensor' or 'dltensor_versioned'",
+                        other.to_string_lossy()
+                    )));
+                }
+            }
+        };
+        Self::check(managed.map_err(|error| Error::version(error.to_string()))?, memory)
+    }
+
+    fn check(managed: Managed, memory: &Memory) -> Result<Self> {
+        let tensor = managed.descriptor();
+        let element = Element::of_tensor(tensor.dtype)?;
+        let ndim = match usize::try_from(tensor.ndim) {
+            Ok(0) => {
+                return Err(Error::unsupported(
+                    "a scalar: a column needs a first dimension, its rows; reshape it to (1,)",
+                ));
+            }
+            Ok(ndim) if ndim <= MAX_DIMS => ndim,
+            _ => {
+                let what = format!("{} dimensions, expected 1 to {MAX_DIMS}", tensor.ndim);
+                return Err(Error::bad_data(what));
+            }
+        };
+        if tensor.shape.is_null() {
+            return Err(Error::bad_data(format!("a NULL shape with {ndim} dimensions")));
+        }
+        // SAFETY: not null, and as many as the tensor has dimensions, by DLPack's contract; the same for the strides, which
+        // may be NULL before version 1.2.
+        let (shape, strides) = unsafe {
+            let strides = std::ptr::NonNull::new(tensor.strides);
+            (
+                std::slice::from_raw_parts(tensor.shape, ndim),
+                strides.map(|strides| std::slice::from_raw_parts(strides.as_ptr(), ndim)),
+            )
+        };
+        let address = (tensor.data as u64).checked_add(tensor.byte_offset).ok_or_else(|| {
+            Error::bad_data(format!("byte_offset {} reaches beyond the address space", tensor.byte_offset))
+        })?;
+        let strides = Strides::new(shape, strides, element.width(), address)?;
+        if strides.elements() > 0 && tensor.data.is_null() {
+            return Err(Error::bad_data(format!("data is NULL with shape {shape:?}")));
+        }
+        let address = if strides.elements() == 0 { 0 } else { address };
+        let device = device_of(tensor.device, address, memory)?;
+        Ok(Self { managed, element, strides, device, address })
+    }
+
+    /// Its rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.strides.shape().next().unwrap_or(0)
+    }
+
+    /// Whether its elements may stand in Arrow's buffers where they are: in this order side by side, and aligned.
+    pub(crate) fn is_in_place(&self, order: &[usize]) -> bool {
+        self.strides.is_contiguous(order) && self.address.is_multiple_of(self.element.width() as u64)
+    }
+
+    /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
+    pub(crate) fn into_buffer(self, ready: Ready) -> (Buffer, usize) {
+        let (low, extent) = self.strides.extent();
+        let (device, address) = (self.device, self.address);
+        let owner = ForeignOwner::new(Freed(Some(self.managed)));
+        // SAFETY: the tensor's producer vouches for the memory that its shape and strides span, until its deleter is called,
+        // which is when the owner is dropped.
+        let buffer = unsafe {
+            Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready)
+        };
+        (buffer, low)
+    }
+}
+
+/// Calls the deleter, behind the door.
+struct Freed(Option<Managed>);
+
+impl Drop for Freed {
+    fn drop(&mut self) {
+        let managed = self.0.take();
+        Poison::new().leave(move || drop(managed));
+    }
+}
+
+/// Where a tensor lies. Pinned host memory is host memory; of managed memory the driver is asked, for producers may say
+/// device 0 of any.
+fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
+    let unknown = |device: Device| {
+        let known = memory.devices().unwrap_or_default();
+        let known: Vec<_> = known.iter().map(|info| info.name.clone()).collect();
+        Err(Error::device(format!("it lies on {device}, expected one of {}", known.join(", "))))
+    };
+    match device.device_type {
+        DLDeviceType::CPU | DLDeviceType::CUDAHOST => Ok(Device::CPU),
+        DLDeviceType(other) => {
+            let r#type = i32::try_from(other).unwrap_or(i32::MAX);
+            let mut device = Device::from_arrow(r#type, device.device_id.into());
+            if r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
+                device = memory.pointer(address)?.0;
+            }
+            if memory.devices()?.iter().any(|info| info.device == device) {
+                return Ok(device);
+            }
+            unknown(device)
+        }
+    }
+}
+
+/// A device as DLPack numbers it.
+pub(crate) fn to_dlpack(device: Device) -> Result<DLDevice> {
+    let wrong = |_| Error::internal(format!("{device} has no number in DLPack"));
+    Ok(DLDevice {
+        device_type: DLDeviceType(u32::try_from(device.r#type).map_err(wrong)?),
+        device_id: i32::try_from(device.id.max(0)).map_err(wrong)?,
+    })
+}
