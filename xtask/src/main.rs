@@ -2,6 +2,7 @@
 
 mod bench;
 mod bless;
+mod capi;
 mod cargo;
 mod demo;
 mod gpu_bundle;
@@ -43,6 +44,8 @@ enum Command {
     Bless,
     /// Run the benchmarks, each beside its peer; arguments after `--` go to them
     Bench(bench::Options),
+    /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for applications in C and C++
+    Capi(capi::Options),
     /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
     GpuBundle,
 }
@@ -65,6 +68,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Tidy => tidy::run(&workspace)?,
         Command::Bless => bless::run(&workspace)?,
         Command::Bench(options) => bench::run(&workspace, &options)?,
+        Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
     }
     Ok(ExitCode::SUCCESS)

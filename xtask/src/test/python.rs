@@ -18,6 +18,7 @@ pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
     let python = environment(workspace)?;
     let mut command = Command::new(python);
     command.current_dir(&workspace.root).env("CROSSDOCK_BIN", crossdock).env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
     command.args(["-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider", "tests/python"]);
     stream::pytest(&mut command)
 }

@@ -1,0 +1,100 @@
+//! `cargo xtask capi`: the library for applications in C and C++, laid out as a system's package would have it.
+
+use crate::cargo::{Workspace, cargo, run as run_command};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+const LIBRARY: &str = "libcrossdock.so";
+const HEADERS: [&str; 2] = ["plugin-api/include/crossdock.h", "capi/include/crossdock-host.h"];
+const PKG_CONFIG: &str = "capi/crossdock.pc.in";
+
+/// What `cargo xtask capi` takes.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Where to: it gets lib/, include/, lib/pkgconfig/ and lib/crossdock/plugins/
+    #[arg(long, value_name = "DIR")]
+    prefix: PathBuf,
+    /// Take what was built into this folder, instead of building (release)
+    #[arg(long, value_name = "DIR")]
+    built: Option<PathBuf>,
+}
+
+/// Builds, unless told where something built lies, and lays it out.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let built = match &options.built {
+        Some(built) => built.clone(),
+        None => {
+            let mut build = cargo();
+            build.current_dir(&workspace.root).args(["build", "--release", "-p", "crossdock-capi"]);
+            build.args(workspace.plugins().flat_map(|plugin| ["-p", &plugin.name]));
+            run_command(&mut build)?;
+            workspace.built(true)
+        }
+    };
+    fs::create_dir_all(&options.prefix)
+        .with_context(|| format!("cannot make {}", options.prefix.display()))?;
+    let prefix = options.prefix.canonicalize()?;
+    let plugins: Vec<_> = workspace.plugins().flat_map(|plugin| &plugin.cdylibs).collect();
+    lay_out(&workspace.root, &built, &prefix, &plugins)?;
+    println!("{}: {LIBRARY} {}, {} plugins", prefix.display(), version(), plugins.len());
+    println!("export PKG_CONFIG_PATH={}/lib/pkgconfig", prefix.display());
+    Ok(())
+}
+
+fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Result<()> {
+    let folder = |name: &str| -> Result<PathBuf> {
+        let folder = prefix.join(name);
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        Ok(folder)
+    };
+    let (lib, include) = (folder("lib")?, folder("include")?);
+    // The file under its version; by which programs were linked, its major; by which they are linked, neither.
+    let file = format!("{LIBRARY}.{}", version());
+    let major = format!("{LIBRARY}.{}", version().split('.').next().unwrap_or_default());
+    install(&built.join(LIBRARY), &lib.join(&file))?;
+    link(&file, &lib.join(&major))?;
+    link(&major, &lib.join(LIBRARY))?;
+    for header in HEADERS {
+        let header = root.join(header);
+        install(&header, &include.join(header.file_name().unwrap_or_default()))?;
+    }
+    let template = fs::read_to_string(root.join(PKG_CONFIG)).context(PKG_CONFIG)?;
+    let text = template.replace("@PREFIX@", &prefix.display().to_string()).replace("@VERSION@", version());
+    fs::write(folder("lib/pkgconfig")?.join("crossdock.pc"), text)?;
+    let to = folder("lib/crossdock/plugins")?;
+    for plugin in plugins {
+        let name = format!("lib{plugin}.so");
+        install(&built.join(&name), &to.join(&name))?;
+    }
+    Ok(())
+}
+
+/// All members have the workspace's version.
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Copies, in place of what is there: a program that has the old file mapped keeps it. Only the owner may write the new
+/// one, or the host would not load it as a plugin.
+fn install(from: &Path, to: &Path) -> Result<()> {
+    remove(to)?;
+    fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+    fs::set_permissions(to, fs::Permissions::from_mode(0o644))?;
+    Ok(())
+}
+
+fn link(to: &str, at: &Path) -> Result<()> {
+    remove(at)?;
+    symlink(to, at).with_context(|| format!("cannot make the link {}", at.display()))
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            bail!("cannot replace {}: {error}", path.display())
+        }
+        _ => Ok(()),
+    }
+}
