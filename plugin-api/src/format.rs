@@ -64,6 +64,12 @@ impl Format {
         self.options.iter().any(|option| option.key == key)
     }
 
+    /// Those of a caller's wishes that it understands.
+    pub fn pick(&self, options: &Options) -> Options {
+        let known = options.iter().filter(|(key, _)| self.understands(key));
+        known.fold(Options::new(), |picked, (key, value)| picked.with(key, value))
+    }
+
     /// Refuses options that it does not understand, so that a misspelt wish is not silently ignored.
     pub fn check_options(&self, options: &Options) -> Result<()> {
         let known: Vec<_> = self.options.iter().map(|option| option.key.as_str()).collect();

@@ -103,6 +103,11 @@ impl Options {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
+    /// All of them, as they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Refuses keys that `known` does not list, so that a misspelt wish is not silently ignored.
     pub fn only(&self, who: &str, known: &[&str]) -> Result<()> {
         match self.0.iter().find(|(k, _)| !known.contains(&k.as_str())) {

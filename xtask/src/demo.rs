@@ -2,11 +2,15 @@
 
 use crate::cargo::{Workspace, cargo, run as run_command, show};
 use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const SAMPLE: &str = "examples/data/flights-january.arrow";
+/// Its columns that a tensor can hold.
+const NUMBERS: &str = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time,sched_arr_time,arr_delay,flight,air_time,\
+                       distance,hour,minute,cancelled,speed_mph";
 
-/// Builds, converts the sample there and back, compares.
+/// Builds, converts the sample there and back through each carrier, compares.
 pub fn run(workspace: &Workspace) -> Result<()> {
     println!("building the command and the plugins (release) ...");
     let mut build = cargo();
@@ -16,18 +20,41 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     }
     run_command(&mut build)?;
 
-    let built = workspace.built(true);
     let folder = workspace.target.join("demo");
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let output = folder.join("flights.arrow");
-    let mut convert = Command::new(built.join("crossdock"));
-    convert.current_dir(&workspace.root).arg("convert").arg(SAMPLE).arg(&output);
-    // The plugins are found beside the command, where they were built.
-    convert.args(["--via", "arrow-c-device"]).env_remove("CROSSDOCK_PLUGIN_PATH");
-    println!("\n$ {}", show(&convert));
-    run_command(&mut convert)?;
+    let demo = Demo { workspace, folder };
 
-    println!("\nwhat came back, against what went in:");
-    let mut compare = Command::new(built.join("xtask-compare"));
-    run_command(compare.current_dir(&workspace.root).arg(SAMPLE).arg(&output))
+    println!("\nthe whole table, out through Arrow C Device and back in:");
+    let whole = demo.convert("flights.arrow", &["--via", "arrow-c-device"])?;
+    demo.compare(Path::new(SAMPLE), &whole)?;
+
+    println!("\nits numbers and booleans, as DLPack tensors with masks for the nulls, and back:");
+    let numbers = demo.convert("numbers.arrow", &["--columns", NUMBERS])?;
+    let through = ["--columns", NUMBERS, "--via", "dlpack", "--nulls", "mask"];
+    demo.compare(&numbers, &demo.convert("numbers-through-dlpack.arrow", &through)?)
+}
+
+struct Demo<'a> {
+    workspace: &'a Workspace,
+    folder: PathBuf,
+}
+
+impl Demo<'_> {
+    /// Converts the sample, and shows how.
+    fn convert(&self, name: &str, arguments: &[&str]) -> Result<PathBuf> {
+        let output = self.folder.join(name);
+        let mut convert = Command::new(self.workspace.built(true).join("crossdock"));
+        convert.current_dir(&self.workspace.root).arg("convert").arg(SAMPLE).arg(&output).args(arguments);
+        // The plugins are found beside the command, where they were built.
+        convert.env_remove("CROSSDOCK_PLUGIN_PATH");
+        println!("\n$ {}", show(&convert));
+        run_command(&mut convert)?;
+        Ok(output)
+    }
+
+    fn compare(&self, before: &Path, after: &Path) -> Result<()> {
+        println!("\nwhat came back, against what went in:");
+        let mut compare = Command::new(self.workspace.built(true).join("xtask-compare"));
+        run_command(compare.current_dir(&self.workspace.root).arg(before).arg(after))
+    }
 }

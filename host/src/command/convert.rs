@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use clap::Args;
-use crossdock::api::Options;
 use crossdock::convert::{Report, Stage};
 use crossdock::memory::Leak;
 use crossdock::sink::Output;
@@ -11,7 +10,7 @@ use crossdock::source::Input;
 use crossdock::{Host, Session};
 use serde_json::json;
 
-use super::options::Work;
+use super::options::{Work, parse_option, wishes};
 use super::terminal::{self, Progress, complain};
 use super::{Failure, answer, cut_short, text};
 
@@ -56,9 +55,18 @@ pub struct Convert {
     /// Only these columns, in this order
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// What to do with nulls where the target has none
+    /// What to do with nulls in formats that have none: error, or data and mask
     #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
     nulls: Option<String>,
+    /// What the format that is read understands; see crossdock plugins --explain. May be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    from_option: Vec<(String, String)>,
+    /// What the format that is written understands
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    to_option: Vec<(String, String)>,
+    /// What formats that batches are sent through understand
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    via_option: Vec<(String, String)>,
     /// How to compress buffers, where the target can
     #[arg(long, value_name = "CODEC", value_parser = ["none", "lz4", "zstd"])]
     compression: Option<String>,
@@ -109,13 +117,16 @@ impl Convert {
         if let Some(path) = output.unfinished() {
             cut_short::removes(path);
         }
-        let mut options = Options::new();
-        for (key, value) in [("nulls", &self.nulls), ("compression", &self.compression)] {
-            if let Some(value) = value {
-                options = options.with(key, value);
-            }
+        let mut to = wishes(self.to_option);
+        if let Some(codec) = self.compression {
+            to = to.with("compression", codec);
         }
-        let mut conversion = session.conversion().write_options(options);
+        let mut conversion = session.conversion();
+        if let Some(how) = self.nulls {
+            conversion = conversion.nulls(how);
+        }
+        conversion = conversion.read_options(wishes(self.from_option)).write_options(to);
+        conversion = conversion.via_options(wishes(self.via_option));
         if let Some(name) = self.from {
             conversion = conversion.from(name);
         }

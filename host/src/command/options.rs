@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use crossdock::api::{CancelFlag, Device, Validate};
+use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::memory::Backend;
 use crossdock::{Host, Result, Session};
 
@@ -34,6 +34,19 @@ pub struct Work {
     /// How closely to look at what comes in [default: full for files and streams, layout within the process]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub validate: Option<Level>,
+}
+
+/// KEY=VALUE.
+pub fn parse_option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_string(), value.to_string())),
+        _ => Err(format!("'{text}': expected KEY=VALUE")),
+    }
+}
+
+/// All of them as a format is told them.
+pub fn wishes(pairs: Vec<(String, String)>) -> Options {
+    pairs.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
 }
 
 /// How closely to look.

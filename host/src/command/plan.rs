@@ -2,12 +2,11 @@
 
 use clap::Args;
 use crossdock::ReadOptions;
-use crossdock::api::Options;
 use crossdock::convert::{ColumnReport, PlanReport};
 use crossdock::source::Input;
 use serde_json::json;
 
-use super::options::Work;
+use super::options::{Work, parse_option, wishes};
 use super::{Failure, answer, text};
 
 #[derive(Args)]
@@ -35,6 +34,12 @@ pub struct Plan {
     /// The plugin or format to read with
     #[arg(long, value_name = "PLUGIN")]
     from: Option<String>,
+    /// What the format that is read understands; see crossdock plugins --explain. May be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    from_option: Vec<(String, String)>,
+    /// What the format that would write understands
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    to_option: Vec<(String, String)>,
     #[command(flatten)]
     work: Work,
     /// Prints the plan as JSON
@@ -49,8 +54,9 @@ impl Plan {
             "-" => Input::stdin(session.cancel_flag())?,
             path => Input::open(path, session.cancel_flag())?,
         };
-        let read = ReadOptions { from: self.from, ..ReadOptions::default() };
-        let plan = session.plan(input, &read, &self.to, &Options::new())?;
+        let options = wishes(self.from_option);
+        let read = ReadOptions { from: self.from, options, ..ReadOptions::default() };
+        let plan = session.plan(input, &read, &self.to, &wishes(self.to_option))?;
         answer(&if self.json { json_plan(&plan).to_string() } else { table(&plan) })
     }
 }

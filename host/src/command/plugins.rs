@@ -1,7 +1,7 @@
 //! `crossdock plugins`.
 
 use clap::Args;
-use crossdock::api::Format;
+use crossdock::api::{Format, OptionInfo};
 use crossdock::discovery::Candidate;
 use crossdock::{Error, Host, Plugin, Session};
 use serde_json::{Value, json};
@@ -106,6 +106,18 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
             }
         }
         out += &text::table(&["    format", "endings", "holds"], &rows, &[]);
+        let ways = [("read", plugin.importer_formats()), ("written", plugin.exporter_formats())];
+        let option = |format: &Format, way: &str, option: &OptionInfo| {
+            vec![format!("    {} ({way})", format.name), option.key.clone(), option.description.clone()]
+        };
+        let rows: Vec<_> = ways
+            .iter()
+            .flat_map(|(way, formats)| formats.iter().map(move |format| (way, format)))
+            .flat_map(|(way, format)| format.options.iter().map(move |o| option(format, way, o)))
+            .collect();
+        if !rows.is_empty() {
+            out += &text::table(&["    format", "option", "meaning"], &rows, &[]);
+        }
     }
     out
 }
@@ -118,6 +130,8 @@ fn json_format(format: &Format) -> Value {
         "capsules": format.capsules,
         "endings": format.endings,
         "device_types": format.device_types,
+        "options": format.options.iter().map(|o| json!({ "key": o.key, "description": o.description }))
+            .collect::<Vec<_>>(),
     })
 }
 

@@ -27,6 +27,8 @@ pub struct Conversion {
     read: ReadOptions,
     write: WriteOptions,
     vias: Vec<String>,
+    via: Options,
+    nulls: Option<String>,
     columns: Option<Vec<String>>,
 }
 
@@ -38,6 +40,8 @@ impl Session {
             read: ReadOptions::default(),
             write: WriteOptions::default(),
             vias: Vec::new(),
+            via: Options::new(),
+            nulls: None,
             columns: None,
         }
     }
@@ -59,6 +63,18 @@ impl Conversion {
     /// Sends every batch out through this plugin or format, as capsules, and back in. Several are passed in order.
     pub fn via(mut self, name: impl Into<String>) -> Self {
         self.vias.push(name.into());
+        self
+    }
+
+    /// What formats that batches are sent through understand: each is told those of them that it does, both ways.
+    pub fn via_options(mut self, options: Options) -> Self {
+        self.via = options;
+        self
+    }
+
+    /// What formats that have no nulls do with them: "error" or "mask". Those that have nulls are not told.
+    pub fn nulls(mut self, how: impl Into<String>) -> Self {
+        self.nulls = Some(how.into());
         self
     }
 
@@ -89,7 +105,7 @@ impl Conversion {
     /// Does it. On any failure, cancellation included, the output does not appear.
     pub fn run(self, input: Input, output: Output) -> Result<Report> {
         let start = Instant::now();
-        let Self { session, read, write, vias, columns } = self;
+        let Self { session, read, mut write, vias, via: wishes, columns, nulls } = self;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_quiet_about(&named.collect::<Vec<_>>());
         let before = session.account().usage().copied;
@@ -104,11 +120,20 @@ impl Conversion {
                 Arc::new(reader.schema().project(columns).map_err(|error| Error::usage(error.to_string()))?)
             }
         };
+        // Whoever has nulls, and so does not ask what to do with them, need not be told.
+        let mut told = wishes.clone();
+        if let Some(how) = nulls {
+            if session.choose_output(output.target(), write.to.as_deref())?.format.understands("nulls") {
+                write.options = write.options.with("nulls", &how);
+            }
+            told = told.with("nulls", how);
+        }
         let mut passes = Vec::new();
         for name in &vias {
-            let via = Via::begin(&session, name, &schema)?;
+            let via = Via::begin(&session, name, &schema, &told)?;
             passes.push((Stage::new("via", via.plugin().name(), via.format()), via));
         }
+        all_understood(&wishes, &passes)?;
         let opened = Instant::now();
         let writer = session.write(output, &schema, &write)?;
         let mut write_stage = Stage::new("write", writer.plugin().name(), writer.format());
@@ -136,6 +161,20 @@ impl Conversion {
         }
         stages.push(write_stage);
         Ok(Report { stages, time: start.elapsed() })
+    }
+}
+
+/// A wish that nobody hears is a misspelt one.
+fn all_understood(options: &Options, passes: &[(Stage, Via)]) -> Result<()> {
+    match options.iter().find(|(key, _)| !passes.iter().any(|(_, via)| via.understands(key))) {
+        None => Ok(()),
+        Some((key, _)) => {
+            let through: Vec<_> = passes.iter().map(|(_, via)| via.format()).collect();
+            let through = if through.is_empty() { "none".into() } else { through.join(", ") };
+            Err(Error::usage(format!(
+                "option '{key}': none of the formats that batches are sent through understands it ({through})"
+            )))
+        }
     }
 }
 

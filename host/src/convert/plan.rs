@@ -1,11 +1,9 @@
 //! What a conversion would copy, column by column.
 
-use crossdock_arrays::export_schema;
 use crossdock_plugin_api::{Device, Options, Verdict};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::reader::ReadOptions;
-use crate::registry::Choice;
 use crate::session::Session;
 use crate::source::Input;
 
@@ -60,22 +58,7 @@ impl Session {
         let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
         let mut reader = self.read(input, read)?;
         let schema = reader.schema().clone();
-        let Choice { plugin, format } = choice;
-        let failed = |error| plugin.failed(format!("plan for {}", format.name), error);
-        let raw = export_schema(&schema).map_err(failed)?;
-        let call = self.call_for_structs();
-        let verdicts =
-            plugin.exporter()?.plan(&call, &format.name, &raw, self.device(), options).map_err(failed)?;
-        if verdicts.len() != schema.fields().len() {
-            return Err(Error::data(
-                format!("{plugin} gave a wrong plan"),
-                crossdock_plugin_api::Error::internal(format!(
-                    "{} verdicts for {} columns",
-                    verdicts.len(),
-                    schema.fields().len()
-                )),
-            ));
-        }
+        let verdicts = self.plan_columns(to, &schema, self.device(), options)?;
         let mut columns: Vec<_> = verdicts
             .into_iter()
             .zip(schema.fields())
@@ -97,7 +80,7 @@ impl Session {
                     column.bytes.zip(batch.column_bytes(i)).map(|(sum, bytes)| sum.saturating_add(bytes));
             }
         }
-        let (plugin, format) = (plugin.name().to_string(), format.name);
+        let (plugin, format) = (choice.plugin.name().to_string(), choice.format.name);
         Ok(PlanReport { plugin, format, from: self.device(), rows, batches, columns })
     }
 }

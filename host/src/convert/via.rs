@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::DeviceBatch;
-use crossdock_plugin_api::{Capsule, Input, Options};
+use crossdock_plugin_api::{Capsule, Format, Input, Options};
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
@@ -17,7 +17,9 @@ use crate::writer::{Writer, schema_difference};
 pub(super) struct Via {
     session: Session,
     plugin: Arc<Plugin>,
-    format: String,
+    format: Format,
+    /// The same format as it is read back, and what it is told then.
+    read: (Format, Options),
     schema: SchemaRef,
     writer: Writer,
     /// The own metadata of the batches that are out: few foreign structs have a place for it.
@@ -25,16 +27,25 @@ pub(super) struct Via {
 }
 
 impl Via {
-    pub(super) fn begin(session: &Session, wanted: &str, schema: &SchemaRef) -> Result<Self> {
+    pub(super) fn begin(
+        session: &Session,
+        wanted: &str,
+        schema: &SchemaRef,
+        options: &Options,
+    ) -> Result<Self> {
         let device_type = session.device().r#type;
         let choice = session.choose(Some(wanted), |registry| registry.choose_via(wanted, device_type))?;
         let plugin = session.fresh(choice.plugin.name(), &format!("{} (via)", choice.plugin.name()))?;
-        let format = choice.format.name.clone();
-        let what = format!("write batches as {format}");
-        let writer =
-            Writer::begin(session, plugin.clone(), choice.format, schema, &Options::new(), None, what)?;
+        let format = choice.format;
+        let what = format!("write batches as {}", format.name);
+        let told = format.pick(options);
+        let writer = Writer::begin(session, plugin.clone(), format.clone(), schema, &told, None, what)?;
+        let back = plugin.importer_formats().iter().find(|f| f.name == format.name);
+        let back = back.cloned().unwrap_or_default();
+        let told = back.pick(options);
         let (session, schema) = (session.clone(), schema.clone());
-        Ok(Self { session, plugin, format, schema, writer, metadata: VecDeque::new() })
+        let read = (back, told);
+        Ok(Self { session, plugin, format, read, schema, writer, metadata: VecDeque::new() })
     }
 
     pub(super) fn plugin(&self) -> &Arc<Plugin> {
@@ -42,22 +53,27 @@ impl Via {
     }
 
     pub(super) fn format(&self) -> &str {
-        &self.format
+        &self.format.name
+    }
+
+    /// Whether the format understands this option on either way.
+    pub(super) fn understands(&self, key: &str) -> bool {
+        self.format.understands(key) || self.read.0.understands(key)
     }
 
     /// The batch as it comes back: usually as one, perhaps only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
         let capsules = self.writer.write(batch)?;
-        let batches = read_back(&self.session, &self.plugin, &self.format, &self.schema, capsules)?;
+        let batches = read_back(&self.session, &self.plugin, &self.read, &self.schema, capsules)?;
         Ok(with_metadata(batches, &mut self.metadata))
     }
 
     /// What comes back at the end.
     pub(super) fn finish(self) -> Result<Vec<DeviceBatch>> {
-        let Self { session, plugin, format, schema, writer, mut metadata } = self;
+        let Self { session, plugin, read, schema, writer, mut metadata, .. } = self;
         let capsules = writer.finish()?.capsules;
-        let batches = read_back(&session, &plugin, &format, &schema, capsules)?;
+        let batches = read_back(&session, &plugin, &read, &schema, capsules)?;
         Ok(with_metadata(batches, &mut metadata))
     }
 }
@@ -74,18 +90,18 @@ fn with_metadata(batches: Vec<DeviceBatch>, metadata: &mut VecDeque<Metadata>) -
 fn read_back(
     session: &Session,
     plugin: &Arc<Plugin>,
-    format: &str,
+    (format, options): &(Format, Options),
     schema: &SchemaRef,
     capsules: Vec<Capsule>,
 ) -> Result<Vec<DeviceBatch>> {
     if capsules.is_empty() {
         return Ok(Vec::new());
     }
+    let format = format.name.as_str();
     let what = format!("read batches back as {format}");
     let input = Input::Capsules(capsules);
     let call = session.call_for_structs();
-    let reader =
-        Reader::open(session, plugin.clone(), call, format, input, Some(schema), &Options::new(), what)?;
+    let reader = Reader::open(session, plugin.clone(), call, format, input, Some(schema), options, what)?;
     if let Some(difference) = schema_difference(schema, reader.schema()) {
         let error = crossdock_plugin_api::Error::bad_data(difference);
         return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));

@@ -39,11 +39,7 @@ impl Column {
     /// Of a field, or why DLPack cannot hold it and what to do.
     pub(crate) fn of_field(field: &Field) -> Result<Self> {
         let refuse = |why: String| {
-            Err(Error::unsupported(format!(
-                "column '{}' of type {}: {why}",
-                field.name(),
-                field.data_type()
-            )))
+            Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
         };
         let (mut row, mut values) = (Vec::new(), field);
         while let DataType::FixedSizeList(child, n) = values.data_type() {
@@ -205,7 +201,9 @@ fn why_not(data_type: &DataType) -> &'static str {
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
             "DLPack has no decimals; cast it to float64 or an integer type, or leave it out"
         }
-        Dictionary(..) | RunEndEncoded(..) => "DLPack has plain values only; decode it first, or leave it out",
+        Dictionary(..) | RunEndEncoded(..) => {
+            "DLPack has plain values only; decode it first, or leave it out"
+        }
         List(_) | LargeList(_) | ListView(_) | LargeListView(_) => {
             "a tensor's rows are of one length; make it a fixed-size list, or leave it out"
         }

@@ -120,7 +120,14 @@ impl Exported {
                 capsules.push(capsule(column, rows, values, device, &stream, self.writing.legacy)?);
                 if self.writing.masked {
                     let mask = Elements { buffer: Some(mask(array, &stream)?), ours: true };
-                    capsules.push(capsule(&Column::mask(), rows, mask, device, &stream, self.writing.legacy)?);
+                    capsules.push(capsule(
+                        &Column::mask(),
+                        rows,
+                        mask,
+                        device,
+                        &stream,
+                        self.writing.legacy,
+                    )?);
                 }
                 Ok(())
             };
@@ -136,7 +143,7 @@ impl Exported {
             if nulls > 0 {
                 return Err(Error::unsupported(format!(
                     "{nulls} of {} rows are null, and DLPack has no nulls: fill or drop them, leave the column out, or ask \
-                     for masks with nulls=mask",
+                     for masks (--nulls mask; the option nulls=mask)",
                     array.len()
                 )));
             }

@@ -51,7 +51,8 @@ impl Wish {
 pub(crate) fn imported() -> Vec<Format> {
     formats(["dltensor_versioned", "dltensor"].as_slice(), ["dltensor", "dltensor_versioned"].as_slice())
         .map(|format| {
-            let names = "of the columns, separated by commas, where no schema tells [default: col_0, col_1, ...]";
+            let names =
+                "of the columns, separated by commas, where no schema tells [default: col_0, col_1, ...]";
             let format = format.with_option(NAMES, names);
             [BOOLS, MASKED].iter().fold(format, |format, wish| format.with_option(wish.key, wish.words))
         })

@@ -124,9 +124,8 @@ impl Tensor {
         let owner = ForeignOwner::new(Freed(Some(self.managed)));
         // SAFETY: the tensor's producer vouches for the memory that its shape and strides span, until its deleter is called,
         // which is when the owner is dropped.
-        let buffer = unsafe {
-            Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready)
-        };
+        let buffer =
+            unsafe { Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready) };
         (buffer, low)
     }
 }
