@@ -1,0 +1,30 @@
+/* What an instance of the plugin holds. It is never written after its creation, so any thread may read it. */
+#ifndef CSV_INSTANCE_H
+#define CSV_INSTANCE_H
+
+#include <locale.h>
+
+#include "crossdock.h"
+
+struct crossdock_instance {
+  const crossdock_host* host;     /* borrowed: it is there until `destroy` has returned */
+  const crossdock_memory* memory; /* lives as long as the host object */
+  uint64_t memory_limit;          /* bytes, of the session; 0: none */
+  locale_t c_locale;              /* in which a decimal point is a point */
+};
+
+#define CSV_CPU ((crossdock_device){-1, ARROW_DEVICE_CPU, 0})
+
+/* Does `object`, a pointer, say by its size that it has `field`? */
+#define CSV_HAS(object, field) \
+  ((object)->struct_size >= (size_t)((const char*)&(object)->field - (const char*)(object)) + sizeof((object)->field))
+
+/* Fills in an out parameter, of which no more is written than its caller has. */
+#define CSV_GIVE(out, value)                                                                    \
+  do {                                                                                          \
+    size_t bytes_ = (out)->struct_size < sizeof(value) ? (out)->struct_size : sizeof(value);    \
+    (value).struct_size = bytes_;                                                               \
+    memcpy((out), &(value), bytes_);                                                            \
+  } while (0)
+
+#endif
