@@ -1,9 +1,11 @@
 """What the peer tests share: the command under test, the sample, Arrow's golden files."""
 
+import gc
 import os
 import subprocess
 from pathlib import Path
 
+import capi
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,3 +72,28 @@ def convert(run):
         return done
 
     return convert
+
+
+@pytest.fixture
+def library():
+    """Path of the built libcrossdock.so."""
+    path = capi.library_path()
+    if path is None:
+        pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set; `cargo xtask test` sets them to what it built")
+    assert path.is_file(), f"there is no library {path}"
+    return path
+
+
+@pytest.fixture
+def host(library):
+    """A host with the plugins beside the library, to which everything has been given back in the end."""
+    with capi.Host() as host:
+        yield host
+        gc.collect()
+        assert host.settle() == [], "something was not given back"
+
+
+@pytest.fixture
+def session(host):
+    with host.session() as session:
+        yield session

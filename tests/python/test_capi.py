@@ -9,24 +9,6 @@ from peers import assert_equal, read
 from samples import mixed
 
 
-@pytest.fixture
-def host():
-    path = capi.library_path()
-    if path is None:
-        pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set; `cargo xtask test` sets them to what it built")
-    assert path.is_file(), f"there is no library {path}"
-    with capi.Host() as host:
-        yield host
-        gc.collect()
-        assert host.settle() == [], "something was not given back"
-
-
-@pytest.fixture
-def session(host):
-    with host.session() as session:
-        yield session
-
-
 def addresses(batch):
     """Where each buffer of the batch lies, dictionaries included."""
     found = []

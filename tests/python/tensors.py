@@ -1,0 +1,278 @@
+"""DLPack for the peer tests: tensors given to Crossdock and taken from it as Python libraries do it, and tensors of any
+make, by ctypes."""
+
+import ctypes
+from ctypes import CFUNCTYPE, POINTER, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+
+import capi
+import numpy as np
+import pyarrow as pa
+
+READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
+INT, UINT, FLOAT, OPAQUE, BFLOAT, COMPLEX, BOOL = range(7)
+
+CAPSULES = {"versioned": "dltensor_versioned", "legacy": "dltensor"}
+"""The two forms of a managed tensor, with their capsules' names."""
+FORMATS = {"versioned": "dlpack", "legacy": "dlpack-legacy"}
+NUMPY_DTYPES = {
+    **{name: pa.type_for_alias(name) for name in "int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()},
+    **{name: pa.type_for_alias(name) for name in "float16 float32 float64".split()},
+    "bool": pa.bool8(),
+}
+"""Every dtype that numpy exports and Arrow has, with the type that its values become."""
+
+
+class DLDevice(Structure):
+    _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
+
+
+class DLDataType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class DLTensor(Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("device", DLDevice),
+        ("ndim", c_int32),
+        ("dtype", DLDataType),
+        ("shape", c_void_p),
+        ("strides", c_void_p),
+        ("byte_offset", c_uint64),
+    ]
+
+
+DELETER = CFUNCTYPE(None, c_void_p)
+
+
+class Legacy(Structure):
+    _fields_ = [("dl_tensor", DLTensor), ("manager_ctx", c_void_p), ("deleter", DELETER)]
+
+
+class Versioned(Structure):
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("manager_ctx", c_void_p),
+        ("deleter", DELETER),
+        ("flags", c_uint64),
+        ("dl_tensor", DLTensor),
+    ]
+
+
+STRUCTS = {"versioned": Versioned, "legacy": Legacy}
+
+
+def form_of(capsule):
+    name = capi.capsule_name(capsule).decode()
+    return next(form for form, known in CAPSULES.items() if known == name)
+
+
+def managed(capsule):
+    """The struct that a capsule holds, which stays the capsule's."""
+    return STRUCTS[form_of(capsule)].from_address(capi.capsule_pointer(capsule))
+
+
+# ------------------------------------------------------------------------------------- capsules, as libraries do it ---
+
+
+def take(capsule):
+    """The address of the tensor in a capsule, which is the caller's to delete from now on."""
+    form, address = form_of(capsule), capi.capsule_pointer(capsule)
+    capi._set_name(id(capsule), capi._kept(b"used_" + CAPSULES[form].encode()))
+    return address
+
+
+def delete(form, address):
+    """Calls a tensor's deleter, with the GIL released."""
+    DELETER(deleter_address(form, address))(address)
+
+
+def deleter_address(form, address):
+    return ctypes.cast(STRUCTS[form].from_address(address).deleter, c_void_p).value
+
+
+@capi._DESTROY
+def _destroy(address):
+    """As numpy's: deletes the tensor if nobody has renamed the capsule."""
+    name = ctypes.string_at(capi._name_of(address)).decode()
+    for form, known in CAPSULES.items():
+        if name == known:
+            delete(form, capi._pointer_of(address, capi._name_of(address)))
+
+
+def give(form, address):
+    """A capsule with a tensor, and nothing else behind it."""
+    return capi._new(address, capi._kept(CAPSULES[form].encode()), _destroy)
+
+
+class Lender:
+    """What `from_dlpack` of any library takes: an object with a capsule to give."""
+
+    def __init__(self, capsule, device=(1, 0)):
+        self.capsule, self.device = capsule, device
+
+    def __dlpack__(self, **_):
+        return self.capsule
+
+    def __dlpack_device__(self):
+        return self.device
+
+
+# ------------------------------------------------------------------------------------------ to Crossdock and from it ---
+
+
+def lend(array, form):
+    """numpy's capsule of an array, in one of the two forms."""
+    return array.__dlpack__(max_version=(1, 0)) if form == "versioned" else array.__dlpack__()
+
+
+def pair(capsule):
+    """A capsule under the name that it has now, as a consumer sees it."""
+    return capi.capsule_name(capsule).decode(), capsule
+
+
+def bring(session, *capsules, schema=None, **options):
+    """Every batch that Crossdock makes of capsules."""
+    options = {key.replace("_", "-"): value for key, value in options.items()}
+    stream = session.import_capsules("dlpack", [pair(c) for c in capsules], schema=schema, options=options)
+    return stream.batches()
+
+
+def send(session, batch, form="versioned", **options):
+    """The capsules that Crossdock makes of a batch, with nothing but their tensors behind them."""
+    options = {key.replace("_", "-"): value for key, value in options.items()}
+    writer = session.export(FORMATS[form], batch.schema, options)
+    capsules = writer.write(batch)
+    assert writer.finish() == []
+    return [give(form, take(capsule)) for capsule in capsules]
+
+
+def bring_one(session, array, form="versioned", **options):
+    """The one column that a numpy array becomes."""
+    (batch,) = bring(session, lend(array, form), **options)
+    return batch.column(0)
+
+
+def send_one(session, column, form="versioned", **options):
+    """What numpy makes of the tensor that one column becomes."""
+    (capsule,) = send(session, pa.record_batch([column], names=["c"]), form, **options)
+    return np.from_dlpack(Lender(capsule))
+
+
+# ------------------------------------------------------------------------------------------------ values, addresses ---
+
+
+def elements(column):
+    """The array with a column's elements, inside its lists, and of its extension types the storage."""
+    while True:
+        if isinstance(column, pa.ExtensionArray):
+            column = column.storage
+        elif pa.types.is_fixed_size_list(column.type):
+            column = column.flatten()
+        else:
+            return column
+
+
+def address(column):
+    """Where a column's first element lies."""
+    inner = elements(column)
+    return inner.buffers()[1].address + inner.offset * (inner.type.bit_width // 8)
+
+
+def values(column):
+    """A column as numpy should see it: as pyarrow reads it, where it can."""
+    kind = column.type
+    # pyarrow has no tensors of booleans, and takes a permutation that is not its own inverse for another (26.0).
+    if isinstance(kind, pa.FixedShapeTensorType) and kind.value_type not in (pa.bool_(), pa.bool8()):
+        order = kind.permutation or range(len(kind.shape))
+        if all(order[to] == i for i, to in enumerate(order)):
+            return column.to_numpy_ndarray()
+    return values_by_the_specification(column)
+
+
+def values_by_the_specification(column):
+    """The same, read from the elements: dimension i of a row is dimension permutation[i] of its shape in memory."""
+    inner, shape, order = column.type, (), None
+    if isinstance(inner, pa.FixedShapeTensorType):
+        inner, shape, order = inner.value_type, tuple(inner.shape), inner.permutation
+    while pa.types.is_fixed_size_list(inner):
+        inner, shape = inner.value_type, (*shape, inner.list_size)
+    flat = elements(column).to_numpy(zero_copy_only=False)
+    flat = flat.astype(bool) if inner == pa.bool8() else flat
+    return flat.reshape(len(column), *shape).transpose(0, *(i + 1 for i in order or range(len(shape))))
+
+
+def assert_same(expected, got):
+    """dtype, shape, and every bit of every value: a NaN equals itself, and 0 is not -0."""
+    assert (got.dtype, got.shape) == (expected.dtype, expected.shape)
+    assert np.ascontiguousarray(got).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def copied(host):
+    """Bytes that the host's ledger saw being copied, in any direction."""
+    return sum(value for name, value in host.ledger().items() if name.startswith("copied_"))
+
+
+def sample(dtype, shape):
+    """Any bits at all, the same each time: with NaN, infinities and both zeros among floats."""
+    dtype, n = np.dtype(dtype), int(np.prod(shape))
+    random = np.random.default_rng(n)
+    if dtype == bool:
+        return random.integers(0, 2, n).astype(bool).reshape(shape)
+    return np.frombuffer(random.bytes(n * dtype.itemsize), dtype).copy().reshape(shape)
+
+
+# ------------------------------------------------------------------------------------------- tensors of any make ---
+
+
+class Made:
+    """A managed tensor whose fields are all the test's to choose; `deleted` counts the calls of its deleter."""
+
+    def __init__(
+        self,
+        form,
+        array=None,
+        *,
+        data=None,
+        device=(1, 0),
+        ndim=None,
+        dtype=(INT, 32, 1),
+        shape=(3,),
+        strides=(1,),
+        byte_offset=0,
+        version=(1, 0),
+        flags=0,
+        deleter=True,
+    ):
+        self.form, self.deleted = form, 0
+        self._array = np.arange(1, 13, dtype=np.int32) if array is None else array
+        self._shape = None if shape is None else (c_int64 * max(len(shape), 1))(*shape)
+        self._strides = None if strides is None else (c_int64 * max(len(strides), 1))(*strides)
+        self._deleter = DELETER(self._delete) if deleter else DELETER()
+        tensor = DLTensor(
+            data=self._array.ctypes.data if data is None else data,
+            device=DLDevice(*device),
+            ndim=ndim if ndim is not None else len(shape or strides or (0,)),
+            dtype=DLDataType(*dtype),
+            shape=None if shape is None else ctypes.addressof(self._shape),
+            strides=None if strides is None else ctypes.addressof(self._strides),
+            byte_offset=byte_offset,
+        )
+        self.struct = STRUCTS[form](dl_tensor=tensor, deleter=self._deleter)
+        if form == "versioned":
+            self.struct.major, self.struct.minor = version
+            self.struct.flags = flags
+
+    def _delete(self, address):
+        assert address == self.address
+        self.deleted += 1
+
+    @property
+    def address(self):
+        return ctypes.addressof(self.struct)
+
+    @property
+    def pair(self):
+        """For `Session.import_capsules`."""
+        return CAPSULES[self.form], self.address
