@@ -273,6 +273,6 @@ class Made:
         return ctypes.addressof(self.struct)
 
     @property
-    def pair(self):
-        """For `Session.import_capsules`."""
-        return CAPSULES[self.form], self.address
+    def capsule(self):
+        """A capsule that holds it: if nobody takes it from there, the capsule deletes it."""
+        return give(self.form, self.address)
