@@ -1,10 +1,12 @@
 """libcrossdock.so through ctypes: pyarrow's capsules in and out through arrow-c-device, with the bytes where they were."""
 
+import ctypes
 import gc
 
 import capi
 import pyarrow as pa
 import pytest
+from capi_structs import ArrowArray, ArrowSchema
 from peers import assert_equal, read
 from samples import mixed
 
@@ -119,9 +121,9 @@ def test_capsules_that_were_consumed_are_refused(session):
 
 def test_an_address_is_taken_as_a_capsule_is(session):
     batch = mixed()
-    schema, array = capi.ArrowSchema(), capi.ArrowArray()
-    batch._export_to_c(capi.ctypes.addressof(array), capi.ctypes.addressof(schema))
-    pairs = [("arrow_schema", capi.ctypes.addressof(schema)), ("arrow_array", capi.ctypes.addressof(array))]
+    schema, array = ArrowSchema(), ArrowArray()
+    batch._export_to_c(ctypes.addressof(array), ctypes.addressof(schema))
+    pairs = [("arrow_schema", ctypes.addressof(schema)), ("arrow_array", ctypes.addressof(array))]
     (back,) = session.import_capsules("arrow-c-data", pairs).batches()
     assert not schema.release and not array.release, "both were moved out of there"
     assert addresses(back) == addresses(batch)

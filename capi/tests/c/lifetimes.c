@@ -1,0 +1,167 @@
+/* Who may outlive whom, and who must not disturb whom. */
+#include <pthread.h>
+#include <time.h>
+
+#include "cases.h"
+
+static void gone(void* data) { (*(atomic_int*)data)++; }
+
+static crossdock_host_handle* watched_host(atomic_int* released) {
+  crossdock_str given = crossdock_text(plugins);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_host_handle* host = NULL;
+  settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
+  settings.log_data = released;
+  settings.log_release = gone;
+  OK(crossdock_host_create(&settings, &host, ERR));
+  return host;
+}
+
+/* Instances end on a thread of the library's; there is no host left to ask. */
+static void wait_for(atomic_int* released) {
+  struct timespec nap = {0, 1000000};
+  for (int i = 0; i < 60000 && *released == 0; i++) nanosleep(&nap, NULL);
+  CHECK(*released == 1);
+}
+
+static void everything_may_be_released_in_any_order(void) {
+  /* host, session, stream, batch, writer: all orders of five, or some where all take too long. */
+  const char* every = getenv("EVERY_NTH_ORDER");
+  for (int order = 0; order < 120; order += every ? atoi(every) : 1) {
+    atomic_int released = 0;
+    crossdock_host_handle* host = watched_host(&released);
+    crossdock_session* session = new_session(host);
+    crossdock_batch_stream stream = STREAM;
+    crossdock_batch batch = BATCH;
+    crossdock_writer writer = WRITER;
+    struct ArrowSchema schema;
+    OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
+    OK(stream.get_schema(&stream, &schema, ERR));
+    OK(stream.get_next(&stream, NULL, &batch, ERR));
+    crossdock_str path = crossdock_text(in_folder("permuted.arrow"));
+    OK(crossdock_session_write_path(session, path, &schema, NULL, &writer, ERR));
+    schema.release(&schema);
+    int left[5] = {0, 1, 2, 3, 4}, rest = order;
+    for (int n = 5; n > 0; n--) {
+      int at = rest % n, what = left[at];
+      rest /= n;
+      for (int i = at; i + 1 < n; i++) left[i] = left[i + 1];
+      CHECK(released == 0);
+      if (what == 0) crossdock_host_destroy(host);
+      if (what == 1) crossdock_session_destroy(session);
+      if (what == 2) stream.release(&stream);
+      if (what == 3) batch.array.array.release(&batch.array.array);
+      if (what == 4) writer.release(&writer);
+    }
+    wait_for(&released);
+    CHECK(nothing_left("permuted"));
+  }
+}
+
+static void what_is_left_still_works(void) {
+  atomic_int released = 0;
+  crossdock_host_handle* host = watched_host(&released);
+  crossdock_session* session = new_session(host);
+  crossdock_batch_stream stream = STREAM;
+  crossdock_writer writer = WRITER;
+  struct ArrowSchema schema;
+  const char* path = in_folder("left.arrow");
+  OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
+  OK(stream.get_schema(&stream, &schema, ERR));
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  schema.release(&schema);
+  crossdock_host_destroy(host);
+  crossdock_session_destroy(session);
+  for (;;) {
+    crossdock_batch batch = BATCH;
+    OK(stream.get_next(&stream, NULL, &batch, ERR));
+    if (!batch.array.array.release) break;
+    OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  }
+  stream.release(&stream);
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  writer.release(&writer);
+  wait_for(&released);
+  host = new_host();
+  session = new_session(host);
+  CHECK(rows_of(session, path) == SAMPLE_ROWS);
+  end(host, session);
+}
+
+static void two_hosts_do_not_share_their_books(void) {
+  crossdock_host_handle *one = new_host(), *two = new_host();
+  crossdock_session *first = new_session(one), *second = new_session(two);
+  crossdock_batch_stream stream = STREAM;
+  crossdock_batch batch = BATCH;
+  OK(crossdock_session_read_path(first, crossdock_text(sample), NULL, &stream, ERR));
+  OK(stream.get_next(&stream, NULL, &batch, ERR));
+  crossdock_ledger books = {.struct_size = sizeof books};
+  OK(crossdock_host_ledger(two, &books, ERR));
+  CHECK(books.live_bytes == 0);
+  CHECK(rows_of(second, sample) == SAMPLE_ROWS);
+  end(two, second);
+  OK(crossdock_host_ledger(one, &books, ERR));
+  CHECK(books.live_bytes > 0);
+  batch.array.array.release(&batch.array.array);
+  CHECK(count_rows(&stream) == SAMPLE_ROWS - 8192);
+  end(one, first);
+}
+
+static void* read_the_sample(void* session) {
+  CHECK(rows_of(session, sample) == SAMPLE_ROWS);
+  return NULL;
+}
+
+static void threads_share_a_session(void) {
+  crossdock_host_handle* host = new_host();
+  crossdock_session* session = new_session(host);
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, read_the_sample, session) == 0);
+  for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  end(host, session);
+}
+
+static void* whole_life(void* unused) {
+  crossdock_host_handle* host = new_host();
+  crossdock_session* session = new_session(host);
+  CHECK(rows_of(session, sample) == SAMPLE_ROWS);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_host_load(host, crossdock_text("nobody"), ERR));
+  crossdock_session_destroy(session);
+  crossdock_host_destroy(host);
+  return unused;
+}
+
+static void each_thread_may_have_a_host(void) {
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, whole_life, NULL) == 0);
+  for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
+static void* release_elsewhere(void* batch) {
+  crossdock_batch* mine = batch;
+  mine->array.array.release(&mine->array.array);
+  return NULL;
+}
+
+static void a_batch_is_released_on_another_thread(void) {
+  crossdock_host_handle* host = new_host();
+  crossdock_session* session = new_session(host);
+  crossdock_batch_stream stream = STREAM;
+  crossdock_batch batch = BATCH;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
+  OK(stream.get_next(&stream, NULL, &batch, ERR));
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, release_elsewhere, &batch) == 0 && pthread_join(thread, NULL) == 0);
+  stream.release(&stream);
+  end(host, session);
+}
+
+const struct test_case lifetime_cases[] = {
+    {"everything_may_be_released_in_any_order", everything_may_be_released_in_any_order},
+    {"what_is_left_still_works", what_is_left_still_works},
+    {"two_hosts_do_not_share_their_books", two_hosts_do_not_share_their_books},
+    {"threads_share_a_session", threads_share_a_session},
+    {"each_thread_may_have_a_host", each_thread_may_have_a_host},
+    {"a_batch_is_released_on_another_thread", a_batch_is_released_on_another_thread},
+    {NULL, NULL},
+};

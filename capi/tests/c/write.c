@@ -1,0 +1,363 @@
+/* crossdock_session_write_*, crossdock_session_plan. */
+#include "cases.h"
+
+static const int64_t numbers[3] = {1, -2, 3};
+
+static crossdock_host_handle* host;
+static crossdock_session* session;
+static struct ArrowSchema schema;
+static void begin(void) {
+  host = new_host();
+  session = new_session(host);
+  n_released = 0;
+  make_schema(&schema);
+}
+
+static void done(void) {
+  schema.release(&schema);
+  end(host, session);
+}
+
+static crossdock_write_settings as(const char* format) {
+  crossdock_write_settings settings = {.struct_size = sizeof settings};
+  settings.format = crossdock_text(format);
+  return settings;
+}
+
+static void a_file_appears_at_the_end_and_whole(void) {
+  begin();
+  const char* path = in_folder("whole.arrow");
+  crossdock_writer writer = WRITER;
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  for (int i = 0; i < 3; i++) {
+    crossdock_batch batch = make_batch(numbers, 3);
+    crossdock_capsules out = CAPSULES;
+    OK(writer.write(&writer, NULL, &batch, i ? &out : NULL, ERR));
+    CHECK(!batch.array.array.release && !out.release);
+  }
+  CHECK(!exists(path));
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  CHECK(exists(path) && rows_of(session, path) == 9);
+  crossdock_batch late = make_batch(numbers, 3);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "finish was called", writer.write(&writer, NULL, &late, NULL, ERR));
+  CHECK(!late.array.array.release);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "finish was called", writer.finish(&writer, NULL, NULL, ERR));
+  writer.release(&writer);
+  CHECK(!writer.release && exists(path));
+  done();
+}
+
+static void a_writer_that_is_released_early_leaves_nothing(void) {
+  begin();
+  const char* path = in_folder("abandoned.arrow");
+  crossdock_writer writer = WRITER;
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  writer.release(&writer);
+  CHECK(nothing_left("abandoned"));
+  done();
+}
+
+static void a_write_that_failed_abandons_the_file(void) {
+  begin();
+  const char* path = in_folder("failed.arrow");
+  const char* words[] = {"'n'", "the batch is NULL", "the batch is NULL", "cancelled"};
+  crossdock_code codes[] = {CROSSDOCK_INVALID_ARGUMENT, CROSSDOCK_INVALID_ARGUMENT, CROSSDOCK_INVALID_ARGUMENT,
+                            CROSSDOCK_CANCELLED};
+  for (int i = 0; i < 4; i++) {
+    crossdock_writer writer = WRITER;
+    OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+    crossdock_batch batch = make_batch(numbers, 3);
+    OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+    batch = make_batch(numbers, 3);
+    uint32_t cancel = 1;
+    crossdock_call call = {.struct_size = sizeof call, .cancel = &cancel};
+    if (i == 0) { /* a schema of its own, and another one */
+      make_schema(&batch.schema);
+      batch.schema.children[0]->name = "other";
+    }
+    if (i == 1) batch.array.array.release(&batch.array.array);
+    FAILS(codes[i], words[i], writer.write(&writer, i == 3 ? &call : NULL, i == 2 ? NULL : &batch, NULL, ERR));
+    CHECK(i == 2 || (!batch.array.array.release && !batch.schema.release));
+    if (i == 2) batch.array.array.release(&batch.array.array);
+    batch = make_batch(numbers, 3);
+    FAILS(CROSSDOCK_INVALID_ARGUMENT, "an earlier write failed", writer.write(&writer, NULL, &batch, NULL, ERR));
+    FAILS(CROSSDOCK_INVALID_ARGUMENT, "an earlier write failed", writer.finish(&writer, NULL, NULL, ERR));
+    CHECK(nothing_left("failed"));
+    writer.release(&writer);
+  }
+  done();
+  CHECK(n_released == 1 + 4 * 3 + 1);
+}
+
+static void a_batch_may_bring_the_same_schema(void) {
+  begin();
+  crossdock_writer writer = WRITER;
+  const char* path = in_folder("own-schema.arrow");
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  make_schema(&batch.schema);
+  OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  CHECK(!batch.schema.release);
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  writer.release(&writer);
+  CHECK(rows_of(session, path) == 3);
+  done();
+}
+
+static void what_cannot_be_written_says_so(void) {
+  begin();
+  crossdock_writer writer = WRITER;
+  crossdock_str path = crossdock_text(in_folder("refused.arrow"));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
+        crossdock_session_write_path(NULL, path, &schema, NULL, &writer, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the schema is NULL",
+        crossdock_session_write_path(session, path, NULL, NULL, &writer, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL",
+        crossdock_session_write_path(session, path, &schema, NULL, NULL, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "path",
+        crossdock_session_write_path(session, crossdock_text(""), &schema, NULL, &writer, ERR));
+  FAILS(CROSSDOCK_IO, "nowhere",
+        crossdock_session_write_path(session, crossdock_text(in_folder("nowhere/x.arrow")), &schema, NULL, &writer, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unclear",
+        crossdock_session_write_path(session, crossdock_text(in_folder("refused.xyz")), &schema, NULL, &writer, ERR));
+  crossdock_write_settings settings = as("arrow-c-data");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "capsules",
+        crossdock_session_write_path(session, path, &schema, &settings, &writer, ERR));
+  settings = as("arrow-ipc");
+  crossdock_option option = {crossdock_text("compression"), crossdock_text("rar")};
+  settings.options = &option;
+  settings.n_options = 1;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "rar",
+        crossdock_session_write_path(session, path, &schema, &settings, &writer, ERR));
+  struct ArrowSchema released = {0};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "released",
+        crossdock_session_write_path(session, path, &released, NULL, &writer, ERR));
+  CHECK(!writer.release && nothing_left("refused"));
+  done();
+}
+
+/* A sink that grows, and breaks after so many bytes. */
+struct sink {
+  char* data;
+  size_t bytes, breaks_after;
+  int released;
+};
+
+static crossdock_code sink_write(crossdock_sink* sink, const void* from, size_t bytes, crossdock_error* err) {
+  struct sink* own = sink->private_data;
+  if (own->bytes + bytes > own->breaks_after) {
+    err->code = CROSSDOCK_IO;
+    err->message = "the drain is blocked";
+    return CROSSDOCK_IO;
+  }
+  own->data = realloc(own->data, own->bytes + bytes + 1);
+  CHECK(own->data);
+  memcpy(own->data + own->bytes, from, bytes);
+  own->bytes += bytes;
+  return CROSSDOCK_OK;
+}
+
+static void release_sink(crossdock_sink* sink) {
+  ((struct sink*)sink->private_data)->released++;
+  sink->release = NULL;
+}
+
+static crossdock_sink sink_of(struct sink* own, size_t breaks_after, const char* name) {
+  memset(own, 0, sizeof *own);
+  own->breaks_after = breaks_after;
+  crossdock_sink sink = {.struct_size = sizeof sink};
+  sink.name = crossdock_text(name);
+  sink.write = sink_write;
+  sink.release = release_sink;
+  sink.private_data = own;
+  return sink;
+}
+
+static void a_sink_of_the_callers_gets_the_same_bytes_as_a_file(void) {
+  begin();
+  struct sink own;
+  crossdock_sink sink = sink_of(&own, SIZE_MAX, "drain.arrow");
+  crossdock_writer writer = WRITER, to_file = WRITER;
+  const char* path = in_folder("drained.arrow");
+  OK(crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &to_file, ERR));
+  CHECK(!sink.release);
+  crossdock_batch batch = make_batch(numbers, 3), same = make_batch(numbers, 3);
+  OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  OK(to_file.write(&to_file, NULL, &same, NULL, ERR));
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  OK(to_file.finish(&to_file, NULL, NULL, ERR));
+  CHECK(own.released == 1);
+  writer.release(&writer);
+  to_file.release(&to_file);
+  size_t bytes;
+  char* data = load(path, &bytes);
+  CHECK(bytes == own.bytes && memcmp(data, own.data, bytes) == 0);
+  free(data);
+  free(own.data);
+  done();
+}
+
+static void a_sink_that_fails_is_heard(void) {
+  begin();
+  for (size_t breaks_after = 0; breaks_after < 600; breaks_after += 100) {
+    struct sink own;
+    crossdock_sink sink = sink_of(&own, breaks_after, "");
+    crossdock_write_settings settings = as("arrow-ipc-file");
+    crossdock_writer writer = WRITER;
+    crossdock_error err = CROSSDOCK_ERROR_INIT;
+    crossdock_code code = crossdock_session_write_sink(session, &sink, &schema, &settings, &writer, &err);
+    for (int i = 0; i < 3 && code == CROSSDOCK_OK; i++) {
+      crossdock_batch batch = make_batch(numbers, 3);
+      code = writer.write(&writer, NULL, &batch, NULL, &err);
+      CHECK(!batch.array.array.release);
+    }
+    if (code == CROSSDOCK_OK) code = writer.finish(&writer, NULL, NULL, &err);
+    check_failure(__FILE__, __LINE__, CROSSDOCK_IO, "the drain is blocked", code, &err);
+    if (writer.release) {
+      FAILS(CROSSDOCK_INVALID_ARGUMENT, "", writer.finish(&writer, NULL, NULL, ERR));
+      writer.release(&writer);
+    }
+    CHECK(own.released == 1);
+    free(own.data);
+  }
+  done();
+}
+
+static void a_sink_is_taken_on_failure_too(void) {
+  begin();
+  struct sink own;
+  crossdock_writer writer = WRITER;
+  crossdock_sink sink = sink_of(&own, SIZE_MAX, "drain");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "unclear",
+        crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
+  CHECK(own.released == 1);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the sink is NULL",
+        crossdock_session_write_sink(session, &sink, &schema, NULL, &writer, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the sink is NULL",
+        crossdock_session_write_sink(session, NULL, &schema, NULL, &writer, ERR));
+  sink = sink_of(&own, SIZE_MAX, "drain.arrow");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
+        crossdock_session_write_sink(NULL, &sink, &schema, NULL, &writer, ERR));
+  CHECK(own.released == 1 && !sink.release);
+  done();
+}
+
+static void capsules_come_out_in_place(void) {
+  begin();
+  crossdock_write_settings settings = as("arrow-c-device");
+  crossdock_writer writer = WRITER;
+  OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  crossdock_capsules out = CAPSULES;
+  OK(writer.write(&writer, NULL, &batch, &out, ERR));
+  CHECK(out.n_capsules == 2 && strcmp(out.capsules[0].name, "arrow_schema") == 0);
+  CHECK(strcmp(out.capsules[1].name, "arrow_device_array") == 0);
+  struct ArrowDeviceArray* lent = out.capsules[1].pointer;
+  struct ArrowDeviceArray mine = *lent; /* moved out, as a consumer does */
+  lent->array.release = NULL;
+  CHECK(values_of(&mine.array) == numbers && mine.device_type == ARROW_DEVICE_CPU);
+  for (size_t i = 0; i < out.n_capsules; i++) out.capsules[i].release(&out.capsules[i]);
+  out.release(&out);
+  CHECK(!out.release);
+  crossdock_capsules rest = CAPSULES;
+  OK(writer.finish(&writer, NULL, &rest, ERR));
+  CHECK(!rest.release);
+  writer.release(&writer);
+  CHECK(n_released == 0);
+  mine.array.release(&mine.array);
+  CHECK(n_released == 1);
+  done();
+}
+
+static void capsules_that_nobody_takes_are_released_with_their_list(void) {
+  begin();
+  crossdock_write_settings settings = as("arrow-c-data");
+  crossdock_writer writer = WRITER;
+  OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  crossdock_capsules out = CAPSULES;
+  OK(writer.write(&writer, NULL, &batch, &out, ERR));
+  CHECK(n_released == 0);
+  out.release(&out);
+  CHECK(n_released == 1);
+  writer.release(&writer);
+  done();
+}
+
+static void capsules_need_a_format_and_a_place(void) {
+  begin();
+  crossdock_writer writer = WRITER;
+  crossdock_write_settings settings = as("");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no format",
+        crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no format",
+        crossdock_session_write_capsules(session, &schema, NULL, &writer, ERR));
+  settings = as("arrow-ipc");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "writes bytes",
+        crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
+  settings = as("arrow-c-data");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
+        crossdock_session_write_capsules(NULL, &schema, &settings, &writer, ERR));
+  OK(crossdock_session_write_capsules(session, &schema, &settings, &writer, ERR));
+  crossdock_batch batch = make_batch(numbers, 3);
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL", writer.write(&writer, NULL, &batch, NULL, ERR));
+  CHECK(!batch.array.array.release && n_released == 1);
+  writer.release(&writer);
+  crossdock_capsules out = CAPSULES;
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "released", writer.finish(&writer, NULL, &out, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "NULL", writer.finish(NULL, NULL, &out, ERR));
+  done();
+}
+
+static void a_plan_tells_each_columns_fate(void) {
+  begin();
+  crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
+  crossdock_write_settings settings = as("arrow-c-device");
+  crossdock_plan plan = {.struct_size = sizeof plan};
+  OK(crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
+  CHECK(plan.n_columns == 1 && is(plan.columns[0].name, "n") && plan.columns[0].verdict == CROSSDOCK_ZERO_COPY);
+  CHECK(plan.columns[0].struct_size == sizeof plan.columns[0] && contains(plan.columns[0].reason, "lent"));
+  CHECK(plan.columns[0].to.type == ARROW_DEVICE_CPU);
+  plan.release(&plan);
+  CHECK(!plan.release && plan.n_columns == 0);
+  settings = as("arrow-ipc");
+  OK(crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
+  CHECK(plan.n_columns == 1 && plan.columns[0].verdict <= CROSSDOCK_CANNOT && plan.columns[0].reason.bytes > 0);
+  plan.release(&plan);
+  settings = as("arrow-c-device");
+  crossdock_device elsewhere = {0, ARROW_DEVICE_EXT_DEV, 0};
+  OK(crossdock_session_plan(session, &schema, elsewhere, &settings, &plan, ERR));
+  CHECK(plan.columns[0].verdict == CROSSDOCK_COPIED && contains(plan.columns[0].reason, "untouchable"));
+  plan.release(&plan);
+
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "no format", crossdock_session_plan(session, &schema, cpu, NULL, &plan, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the schema is NULL",
+        crossdock_session_plan(session, NULL, cpu, &settings, &plan, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "out is NULL",
+        crossdock_session_plan(session, &schema, cpu, &settings, NULL, ERR));
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "the session is NULL",
+        crossdock_session_plan(NULL, &schema, cpu, &settings, &plan, ERR));
+  settings = as("nobody");
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "nobody", crossdock_session_plan(session, &schema, cpu, &settings, &plan, ERR));
+  done();
+}
+
+const struct test_case write_cases[] = {
+    {"a_file_appears_at_the_end_and_whole", a_file_appears_at_the_end_and_whole},
+    {"a_writer_that_is_released_early_leaves_nothing", a_writer_that_is_released_early_leaves_nothing},
+    {"a_write_that_failed_abandons_the_file", a_write_that_failed_abandons_the_file},
+    {"a_batch_may_bring_the_same_schema", a_batch_may_bring_the_same_schema},
+    {"what_cannot_be_written_says_so", what_cannot_be_written_says_so},
+    {"a_sink_of_the_callers_gets_the_same_bytes_as_a_file", a_sink_of_the_callers_gets_the_same_bytes_as_a_file},
+    {"a_sink_that_fails_is_heard", a_sink_that_fails_is_heard},
+    {"a_sink_is_taken_on_failure_too", a_sink_is_taken_on_failure_too},
+    {"capsules_come_out_in_place", capsules_come_out_in_place},
+    {"capsules_that_nobody_takes_are_released_with_their_list",
+     capsules_that_nobody_takes_are_released_with_their_list},
+    {"capsules_need_a_format_and_a_place", capsules_need_a_format_and_a_place},
+    {"a_plan_tells_each_columns_fate", a_plan_tells_each_columns_fate},
+    {NULL, NULL},
+};
