@@ -4,6 +4,7 @@
     peer.py mapped FILE RUNS           a mapped IPC file to record batches
     peer.py read FILE RUNS             an IPC stream file to a table
     peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
+    peer.py dlpack RUNS                a column out as a DLPack tensor, and in through numpy
     peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
 """
 
@@ -78,6 +79,27 @@ def c_device(runs: int) -> None:
     print(json.dumps([[t[0] for t in times], [t[1] for t in times]]))
 
 
+def dlpack(runs: int) -> None:
+    """Out: pyarrow's own producer. In: pyarrow reads no DLPack, numpy does, and pyarrow takes numpy's array."""
+    import numpy as np
+
+    array = pa.array(np.arange(1000, dtype="float64"))
+    capsules = [array.__dlpack__() for _ in range(10)]
+    del capsules
+    outward, inward = [], []
+    for _ in range(runs):
+        start = time.perf_counter_ns()
+        capsule = array.__dlpack__()
+        middle = time.perf_counter_ns()
+        del capsule
+        resume = time.perf_counter_ns()
+        back = pa.array(np.from_dlpack(array))
+        outward.append(middle - start)
+        inward.append(time.perf_counter_ns() - resume)
+        assert len(back) == 1000
+    print(json.dumps([outward, inward]))
+
+
 def main() -> None:
     what, *rest = sys.argv[1:]
     if what == "make":
@@ -90,6 +112,8 @@ def main() -> None:
         timed(int(rest[2]), lambda: copy(rest[0], rest[1]))
     elif what == "c_device":
         c_device(int(rest[0]))
+    elif what == "dlpack":
+        dlpack(int(rest[0]))
     else:
         sys.exit(__doc__)
 

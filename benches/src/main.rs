@@ -2,6 +2,7 @@
 //! in the same run. Medians; the two sides take turns, so that a machine that drifts drifts for both.
 
 mod c_device;
+mod dlpack;
 mod files;
 mod load;
 mod peer;
@@ -76,10 +77,11 @@ fn run(arguments: &Arguments) -> Result<()> {
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
     let mut table = table::Table::new();
     type Figure = fn(&Bench, &mut table::Table) -> Result<()>;
-    let figures: [(&str, Figure); 6] = [
+    let figures: [(&str, Figure); 7] = [
         ("load", load::plugins),
         ("sample", files::sample),
         ("c-device", c_device::batches),
+        ("dlpack", dlpack::columns),
         ("mapped", files::mapped),
         ("read", files::read),
         ("copy", files::copy),

@@ -4,10 +4,7 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
-use crossdock_memory::Ready;
 use crossdock_plugin_api::abi;
-
-use super::prepare::Prepared;
 
 /// Words (8 bytes) that a node takes.
 const NODE_WORDS: usize = size_of::<abi::ArrowArray>() / 8;
@@ -26,12 +23,11 @@ pub(super) struct Size {
 }
 
 /// The allocation, and what the array must keep alive.
-pub(super) struct Arena {
+struct Arena<Kept> {
     /// Nodes that are not released yet.
     alive: AtomicUsize,
     _words: Vec<u64>,
-    _kept: Prepared,
-    _ready: Ready,
+    _kept: Kept,
 }
 
 /// Hands out the words in order: nodes, then lists, then sizes.
@@ -88,23 +84,23 @@ impl Builder {
     }
 
     /// The finished arena; `root` and the nodes that were handed out become its nodes.
-    pub(super) fn finish(self, root: &mut abi::ArrowArray, kept: Prepared, ready: Ready) {
+    pub(super) fn finish<Kept: Send>(self, root: &mut abi::ArrowArray, kept: Kept) {
         let n = self.next_node / NODE_WORDS;
         let nodes = self.words.as_ptr().cast_mut().cast::<abi::ArrowArray>();
-        let arena = Arena { alive: AtomicUsize::new(n + 1), _words: self.words, _kept: kept, _ready: ready };
+        let arena = Arena { alive: AtomicUsize::new(n + 1), _words: self.words, _kept: kept };
         let arena = Box::into_raw(Box::new(arena)).cast::<c_void>();
         for i in 0..n {
             // SAFETY: the first words are `n` nodes, zeroed or filled in, on the heap, where moving the vector left them.
             let node = unsafe { &mut *nodes.add(i) };
-            node.release = Some(release);
+            node.release = Some(release::<Kept>);
             node.private_data = arena;
         }
-        root.release = Some(release);
+        root.release = Some(release::<Kept>);
         root.private_data = arena;
     }
 }
 
-unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
+unsafe extern "C" fn release<Kept>(array: *mut abi::ArrowArray) {
     if array.is_null() {
         return;
     }
@@ -113,7 +109,7 @@ unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
         if (*array).release.is_none() {
             return;
         }
-        let arena = (*array).private_data.cast::<Arena>();
+        let arena = (*array).private_data.cast::<Arena<Kept>>();
         let n = release_tree(array);
         if (*arena).alive.fetch_sub(n, Ordering::Release) == n {
             fence(Ordering::Acquire);

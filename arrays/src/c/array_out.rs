@@ -79,7 +79,7 @@ pub fn export_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::A
 
 fn finish(out: Out, mut root: abi::ArrowArray, device: Device, ready: Ready) -> abi::ArrowDeviceArray {
     let sync_event = ready.sync_event();
-    out.builder.finish(&mut root, out.prepared, ready);
+    out.builder.finish(&mut root, (out.prepared, ready));
     abi::ArrowDeviceArray {
         array: root,
         device_id: device.id,

@@ -15,7 +15,6 @@ const FIXED_SHAPE_TENSOR: &str = "arrow.fixed_shape_tensor";
 /// A column whose rows are elements, or arrays of elements of one shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
-    pub(crate) name: String,
     pub(crate) element: Element,
     /// Whether Arrow has them as bits: of booleans only, and then they are converted both ways.
     pub(crate) bits: bool,
@@ -54,13 +53,8 @@ impl Column {
             (other, _) => Element::of_arrow(other),
         };
         let Some(element) = element else { return refuse(why_not(values.data_type()).into()) };
-        let mut column = Self {
-            name: field.name().clone(),
-            element,
-            bits: *values.data_type() == DataType::Boolean,
-            row,
-            permutation: None,
-        };
+        let mut column =
+            Self { element, bits: *values.data_type() == DataType::Boolean, row, permutation: None };
         if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR)
             && let Err(what) = column.take_shape(field.extension_type_metadata().unwrap_or(""))
         {
@@ -71,7 +65,7 @@ impl Column {
 
     /// Of a mask: one boolean a row.
     pub(crate) fn mask() -> Self {
-        Self { name: String::new(), element: Element::BOOL, bits: false, row: Vec::new(), permutation: None }
+        Self { element: Element::BOOL, bits: false, row: Vec::new(), permutation: None }
     }
 
     /// Takes over what the extension type's metadata says about a row.
@@ -100,35 +94,38 @@ impl Column {
     }
 
     /// Of a tensor that nobody has described: its first dimension are the rows. `packed`: booleans become bits.
-    pub(crate) fn of_tensor(name: String, element: Element, strides: &Strides, packed: bool) -> Self {
+    pub(crate) fn of_tensor(element: Element, strides: &Strides, packed: bool) -> Self {
+        let bits = element == Element::BOOL && packed;
         let shape: Vec<usize> = strides.shape().skip(1).collect();
+        if shape.is_empty() {
+            return Self { element, bits, row: shape, permutation: None };
+        }
         let order = strides.contiguous_order().unwrap_or_else(|| (0..shape.len()).collect());
         let row = order.iter().filter_map(|i| shape.get(*i).copied()).collect();
         let permutation = (!order.is_sorted()).then(|| inverse(&order));
-        Self { name, element, bits: element == Element::BOOL && packed, row, permutation }
+        Self { element, bits, row, permutation }
     }
 
     /// The field that holds it.
-    pub(crate) fn field(&self, nullable: bool) -> Result<Field> {
+    pub(crate) fn field(&self, name: &str, nullable: bool) -> Result<Field> {
         let extension = |name: &str, metadata: String| {
             Metadata::from([
                 (EXTENSION_TYPE_NAME_KEY.to_string(), name.to_string()),
                 (EXTENSION_TYPE_METADATA_KEY.to_string(), metadata),
             ])
         };
-        let values = |name: &str, nullable| match (self.element == Element::BOOL, self.bits) {
+        let values = |name: &str, nullable: bool| match (self.element == Element::BOOL, self.bits) {
             (true, false) => {
                 Field::new(name, DataType::Int8, nullable).with_metadata(extension(BOOL8, String::new()))
             }
             _ => Field::new(name, self.element.data_type().clone(), nullable),
         };
         if self.row.is_empty() {
-            return Ok(values(&self.name, nullable));
+            return Ok(values(name, nullable));
         }
         let n = i32::try_from(self.row_len()).map_err(|_| {
             Error::unsupported(format!(
-                "column '{}': a row of {} values, expected at most {} in an Arrow list",
-                self.name,
+                "column '{name}': a row of {} values, expected at most {} in an Arrow list",
                 self.row_len(),
                 i32::MAX
             ))
@@ -140,8 +137,13 @@ impl Column {
         };
         let told = serde_json::to_string(&told).map_err(|error| Error::internal(error.to_string()))?;
         let item: FieldRef = Arc::new(values("item", true));
-        Ok(Field::new(&self.name, DataType::FixedSizeList(item, n), nullable)
+        Ok(Field::new(name, DataType::FixedSizeList(item, n), nullable)
             .with_metadata(extension(FIXED_SHAPE_TENSOR, told)))
+    }
+
+    /// Bytes of a row, if it is one element that Arrow and DLPack have in the same bytes.
+    pub(crate) fn plain_width(&self) -> Option<usize> {
+        (self.row.is_empty() && !self.bits).then(|| self.element.width())
     }
 
     /// How many elements a row has.
@@ -152,6 +154,14 @@ impl Column {
     /// In which order the dimensions of a row lie in memory, the outermost first.
     pub(crate) fn order(&self) -> Vec<usize> {
         self.permutation.as_deref().map_or_else(|| (0..self.row.len()).collect(), inverse)
+    }
+
+    /// Whether a row of a tensor of this shape is one of the column's.
+    pub(crate) fn is_of_shape(&self, row: impl Iterator<Item = usize>) -> bool {
+        match &self.permutation {
+            Some(permutation) => row.eq(permutation.iter().filter_map(|i| self.row.get(*i).copied())),
+            None => row.eq(self.row.iter().copied()),
+        }
     }
 
     /// The shape of a tensor of so many rows.

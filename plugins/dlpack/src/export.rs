@@ -3,16 +3,20 @@
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceArray, call_stream, import_batch, import_schema_ref};
+use crossdock_arrays::layout::ChildRule;
+use crossdock_arrays::{DeviceArray, call_stream, import_batch, import_schema_ref, plain_values};
 use crossdock_kernels::unpack_bits;
 use crossdock_memory::{Buffer, Memory, Stream};
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Owned, Result, Verdict, abi,
 };
 
+use smallvec::SmallVec;
+
 use crate::column::Column;
 use crate::options::{Copy, Writing};
-use crate::produce::{Elements, capsule};
+use crate::produce::{Described, KeptBatch, KeptBuffer, lend};
+use crate::tensor::to_dlpack;
 
 pub(crate) fn plan(
     writing: Writing,
@@ -87,7 +91,7 @@ struct Exported {
     memory: Memory,
     writing: Writing,
     schema: SchemaRef,
-    columns: Vec<Column>,
+    columns: SmallVec<[Column; 1]>,
     batches: u64,
 }
 
@@ -106,40 +110,92 @@ impl BatchWriter for Exported {
 }
 
 impl Exported {
+    /// The batch as tensors, if they are its buffers as they are.
+    fn plain(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Plain> {
+        let simple = !self.writing.masked && self.writing.must_copy().is_none();
+        if !simple || self.columns.iter().any(|column| column.plain_width().is_none()) {
+            return Ok(Plain::No(batch));
+        }
+        let mut addresses: SmallVec<[u64; 8]> = SmallVec::new();
+        let widths = self.columns.iter().map(|column| column.plain_width().unwrap_or(0));
+        if !plain_values(&batch, call.device(), widths, |address| addresses.push(address)) {
+            return Ok(Plain::No(batch));
+        }
+        let (rows, device) = (batch.array.array.length as usize, to_dlpack(call.device())?);
+        let kept = KeptBatch::new(batch);
+        let tensors = self.columns.iter().zip(addresses).map(|(column, address)| {
+            let described = Described::new(column, rows, device, address, false);
+            described.capsule(self.writing.legacy, kept.clone())
+        });
+        tensors.collect::<Result<_>>().map(Plain::Yes)
+    }
+
     fn tensors(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        let batch = import_batch(batch, &self.schema, &self.memory)?;
+        let batch = match self.plain(call, batch)? {
+            Plain::Yes(tensors) => return Ok(tensors),
+            Plain::No(batch) => import_batch(batch, &self.schema, &self.memory)?,
+        };
         let (rows, from) = (batch.len(), batch.device());
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let device = if rows == 0 { call.device() } else { batch.device() };
-        let stream = call_stream(&self.memory, call, device)?;
+        let export = Export {
+            writing: self.writing,
+            device,
+            moved: from != device,
+            stream: call_stream(&self.memory, call, device)?,
+        };
         let mut capsules = Vec::with_capacity(self.columns.len() * 2);
-        for (column, array) in self.columns.iter().zip(batch.columns()) {
-            let mut export = || -> Result<()> {
-                self.check_nulls(array, &stream)?;
-                let values = self.values(column, array, from != device, &stream)?;
-                capsules.push(capsule(column, rows, values, device, &stream, self.writing.legacy)?);
-                if self.writing.masked {
-                    let mask = Elements { buffer: Some(mask(array, &stream)?), ours: true };
-                    capsules.push(capsule(
-                        &Column::mask(),
-                        rows,
-                        mask,
-                        device,
-                        &stream,
-                        self.writing.legacy,
-                    )?);
-                }
-                Ok(())
-            };
-            export().map_err(|error| error.context(format_args!("column '{}'", column.name)))?;
+        for ((column, field), array) in self.columns.iter().zip(self.schema.fields()).zip(batch.columns()) {
+            export
+                .column(column, array, &mut capsules)
+                .map_err(|error| error.context(format_args!("column '{}'", field.name())))?;
         }
         Ok(capsules)
     }
+}
+
+enum Plain {
+    Yes(Vec<Capsule>),
+    No(Owned<abi::Batch>),
+}
+
+/// One batch's way out.
+struct Export {
+    writing: Writing,
+    device: Device,
+    /// Whether the batch is a copy on this device already.
+    moved: bool,
+    stream: Stream,
+}
+
+/// A tensor's elements, and whether they were made for it.
+type Elements = (Option<Buffer>, bool);
+
+impl Export {
+    fn column(&self, column: &Column, array: &DeviceArray, capsules: &mut Vec<Capsule>) -> Result<()> {
+        self.check_nulls(array)?;
+        capsules.push(self.capsule(column, array.len(), self.values(column, array)?)?);
+        if self.writing.masked {
+            let mask = self.mask(array)?;
+            capsules.push(self.capsule(&Column::mask(), array.len(), (Some(mask), true))?);
+        }
+        Ok(())
+    }
+
+    fn capsule(&self, column: &Column, rows: usize, (buffer, ours): Elements) -> Result<Capsule> {
+        let buffer = buffer.filter(|buffer| !buffer.is_empty());
+        if let Some(buffer) = &buffer {
+            lend(buffer, self.device, &self.stream)?;
+        }
+        let address = buffer.as_ref().map_or(0, Buffer::address);
+        let described = Described::new(column, rows, to_dlpack(self.device)?, address, ours);
+        described.capsule(self.writing.legacy, Box::new(KeptBuffer(buffer)))
+    }
 
     /// Nulls that would be lost are an error: of rows unless a mask tells them, of values within a row always.
-    fn check_nulls(&self, array: &DeviceArray, stream: &Stream) -> Result<()> {
+    fn check_nulls(&self, array: &DeviceArray) -> Result<()> {
         if !self.writing.masked {
-            let nulls = array.count_nulls(stream)?;
+            let nulls = array.count_nulls(&self.stream)?;
             if nulls > 0 {
                 return Err(Error::unsupported(format!(
                     "{nulls} of {} rows are null, and DLPack has no nulls: fill or drop them, leave the column out, or ask \
@@ -150,7 +206,7 @@ impl Exported {
         }
         let mut array = array.clone();
         while let Some(child) = used(&array)? {
-            let nulls = child.count_nulls(stream)?;
+            let nulls = child.count_nulls(&self.stream)?;
             if nulls > 0 {
                 return Err(Error::unsupported(format!(
                     "{nulls} values within its rows are null, and neither DLPack nor a mask of rows has a place for them: \
@@ -163,49 +219,54 @@ impl Exported {
     }
 
     /// The column's elements as a tensor wants them: one after the other, booleans as bytes.
-    fn values(&self, column: &Column, array: &DeviceArray, moved: bool, stream: &Stream) -> Result<Elements> {
+    fn values(&self, column: &Column, array: &DeviceArray) -> Result<Elements> {
         let mut array = array.clone();
         while let Some(child) = used(&array)? {
             array = child;
         }
         let (offset, len, width) = (array.offset(), array.len(), column.element.width());
         let Some(buffer) = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
-            return Ok(Elements { buffer: None, ours: true });
+            return Ok((None, true));
         };
-        let why = if column.bits { Some("bits become bytes") } else { self.writing.must_copy() };
-        let why = if moved { Some("it lies on another device") } else { why };
+        let why = match (column.bits, self.moved) {
+            (true, _) => Some("bits become bytes"),
+            (false, true) => Some("it lies on another device"),
+            (false, false) => self.writing.must_copy(),
+        };
         if let (Some(why), Copy::Never) = (why, self.writing.copy) {
             return Err(Error::unsupported(format!("{why}, and copy=never was asked for")));
         }
+        let stream = &self.stream;
         if column.bits {
-            let mut bytes = self.memory.alloc(stream, len)?;
+            let mut bytes = stream.memory().alloc(stream, len)?;
             unpack_bits(stream, buffer, offset, len, false, &mut bytes, 0)?;
-            return Ok(Elements { buffer: Some(bytes.freeze(stream)?), ours: true });
+            return Ok((Some(bytes.freeze(stream)?), true));
         }
         let range = buffer.slice(offset * width, len * width)?;
-        if why.is_none() || moved {
-            return Ok(Elements { buffer: Some(range), ours: moved });
+        if why.is_none() || self.moved {
+            return Ok((Some(range), self.moved));
         }
-        let mut copy = self.memory.alloc(stream, len * width)?;
+        let mut copy = stream.memory().alloc(stream, len * width)?;
         stream.copy(&mut copy, 0, &range, 0, len * width)?;
-        Ok(Elements { buffer: Some(copy.freeze(stream)?), ours: true })
+        Ok((Some(copy.freeze(stream)?), true))
+    }
+
+    /// One byte a row, 1 where it is null.
+    fn mask(&self, array: &DeviceArray) -> Result<Buffer> {
+        let (len, stream) = (array.len(), &self.stream);
+        let mut bytes = stream.memory().alloc(stream, len)?;
+        match array.buffers().first().and_then(Option::as_ref).filter(|_| array.null_count() != Some(0)) {
+            Some(validity) => unpack_bits(stream, validity, array.offset(), len, true, &mut bytes, 0)?,
+            None => stream.fill(&mut bytes, 0, len, 0)?,
+        }
+        bytes.freeze(stream)
     }
 }
 
 /// Of a fixed-size list, the part of its child that its rows are made of.
 fn used(array: &DeviceArray) -> Result<Option<DeviceArray>> {
-    let Some(child) = array.children().first() else { return Ok(None) };
-    let crossdock_arrays::layout::ChildRule::Times(n) = array.layout().child_rule else { return Ok(None) };
+    let (Some(child), ChildRule::Times(n)) = (array.children().first(), array.layout().child_rule) else {
+        return Ok(None);
+    };
     child.slice(array.offset() * n, array.len() * n).map(Some)
-}
-
-/// One byte a row, 1 where it is null.
-fn mask(array: &DeviceArray, stream: &Stream) -> Result<Buffer> {
-    let len = array.len();
-    let mut bytes = stream.memory().alloc(stream, len)?;
-    match array.buffers().first().and_then(Option::as_ref).filter(|_| array.null_count() != Some(0)) {
-        Some(validity) => unpack_bits(stream, validity, array.offset(), len, true, &mut bytes, 0)?,
-        None => stream.fill(&mut bytes, 0, len, 0)?,
-    }
-    bytes.freeze(stream)
 }

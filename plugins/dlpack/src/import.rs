@@ -1,14 +1,15 @@
 //! From tensors to batches.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, call_stream, export_batch, export_schema, import_schema_ref,
+    DeviceArray, DeviceBatch, call_stream, export_batch, export_plain, export_schema, import_schema_ref,
 };
 use crossdock_kernels::{gather, pack_bytes};
-use crossdock_memory::{Buffer, Memory, Stream};
+use crossdock_memory::{Buffer, Device, Memory, Ready, Stream};
 use crossdock_plugin_api::{BatchStream, Call, Capsule, Error, Owned, Result, abi};
+use smallvec::SmallVec;
 
 use crate::column::Column;
 use crate::element::Element;
@@ -20,22 +21,19 @@ type Pair = (Tensor, Option<Tensor>);
 
 pub(crate) fn open(
     memory: &Memory,
-    reading: &Reading,
+    reading: Reading,
     capsules: Vec<Capsule>,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
     // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
     let expected = expected.map(|schema| unsafe { import_schema_ref(schema) }).transpose()?;
-    let mut pairs = pairs(memory, reading, capsules)?;
-    let (schema, columns) = match expected {
-        Some(schema) => {
-            if reading.names.is_some() {
-                return Err(Error::invalid_argument("names and a schema were given, expected one of them"));
-            }
-            let columns = schema.fields().iter().map(|f| Column::of_field(f)).collect::<Result<Vec<_>>>()?;
-            (schema, columns)
+    let pairs = pairs(memory, &reading, capsules)?;
+    let columns: Columns = match &expected {
+        Some(_) if reading.names.is_some() => {
+            return Err(Error::invalid_argument("names and a schema were given, expected one of them"));
         }
-        None => inferred(reading, &pairs)?,
+        Some(schema) => schema.fields().iter().map(|f| Column::of_field(f)).collect::<Result<_>>()?,
+        None => pairs.iter().map(|(t, _)| Column::of_tensor(t.element, &t.strides, reading.bits)).collect(),
     };
     let n = columns.len();
     if n == 0 || !pairs.len().is_multiple_of(n) {
@@ -44,22 +42,28 @@ pub(crate) fn open(
             pairs.len()
         )));
     }
-    let mut batches = VecDeque::new();
-    while !pairs.is_empty() {
-        let batch: Vec<Pair> = pairs.drain(..n).collect();
-        check(&columns, &batch)?;
-        batches.push_back(batch);
+    if let Some(names) = &reading.names
+        && names.len() != n
+    {
+        return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
     }
-    Ok(Box::new(Imported { memory: memory.clone(), schema: schema.into(), columns, batches, given: 0 }))
+    let schema = expected.map(SchemaRef::from);
+    let imported =
+        Imported { memory: memory.clone(), reading, schema, columns, pairs: pairs.into_iter(), given: 0 };
+    let all = imported.pairs.as_slice();
+    all.chunks(n).try_for_each(|batch| imported.check(batch))?;
+    Ok(Box::new(imported))
 }
 
+type Columns = SmallVec<[Column; 1]>;
+
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn pairs(memory: &Memory, reading: &Reading, capsules: Vec<Capsule>) -> Result<VecDeque<Pair>> {
+fn pairs(memory: &Memory, reading: &Reading, capsules: Vec<Capsule>) -> Result<Vec<Pair>> {
     let n = capsules.len();
+    let mut pairs = Vec::with_capacity(n);
     let mut tensors = capsules.into_iter().enumerate().map(|(i, capsule)| {
         Tensor::take(capsule, memory).map_err(|error| error.context(format_args!("tensor {i} of {n}")))
     });
-    let mut pairs = VecDeque::with_capacity(n);
     while let Some(values) = tensors.next() {
         let mask = if reading.masked {
             let missing = || {
@@ -71,105 +75,132 @@ fn pairs(memory: &Memory, reading: &Reading, capsules: Vec<Capsule>) -> Result<V
         } else {
             None
         };
-        pairs.push_back((values?, mask));
+        pairs.push((values?, mask));
     }
     Ok(pairs)
 }
 
-/// A schema for tensors that nobody described.
-fn inferred(reading: &Reading, pairs: &VecDeque<Pair>) -> Result<(Schema, Vec<Column>)> {
-    let n = pairs.len();
-    if let Some(names) = &reading.names
-        && names.len() != n
-    {
-        return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
-    }
-    let name = |i: usize| match reading.names.as_ref().and_then(|names| names.get(i)) {
-        Some(name) => name.clone(),
-        None => format!("col_{i}"),
-    };
-    let columns: Vec<Column> = pairs
-        .iter()
-        .enumerate()
-        .map(|(i, (tensor, _))| Column::of_tensor(name(i), tensor.element, &tensor.strides, reading.bits))
-        .collect();
-    let fields = columns.iter().map(|column| column.field(reading.masked)).collect::<Result<Vec<_>>>()?;
-    Ok((Schema::new(fields), columns))
-}
-
-/// Whether the tensors are those of the columns, and all of one length.
-fn check(columns: &[Column], batch: &[Pair]) -> Result<()> {
-    let rows = batch.first().map_or(0, |(tensor, _)| tensor.rows());
-    for (column, (tensor, mask)) in columns.iter().zip(batch) {
-        let name = &column.name;
-        if tensor.rows() != rows {
-            return Err(Error::invalid_argument(format!(
-                "column '{name}' has {} rows, expected {rows} as the first column",
-                tensor.rows()
-            )));
-        }
-        if tensor.element != column.element {
-            return Err(Error::invalid_argument(format!(
-                "column '{name}' is a tensor of {}, expected {} by the schema",
-                tensor.element.name(),
-                column.element.name()
-            )));
-        }
-        let (got, wanted): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
-        if got != wanted {
-            return Err(Error::invalid_argument(format!(
-                "column '{name}' is a tensor of shape {got:?}, expected {wanted:?} by the schema"
-            )));
-        }
-        if let Some(mask) = mask {
-            let shape: Vec<_> = mask.strides.shape().collect();
-            if mask.element != Element::BOOL || shape != [rows] {
-                return Err(Error::invalid_argument(format!(
-                    "the mask of column '{name}' is a tensor of {} of shape {shape:?}, expected bool of shape [{rows}]",
-                    mask.element.name()
-                )));
-            }
-        }
-    }
-    Ok(())
-}
-
 struct Imported {
     memory: Memory,
-    schema: SchemaRef,
-    columns: Vec<Column>,
-    batches: VecDeque<Vec<Pair>>,
+    reading: Reading,
+    /// The caller's, or what the tensors are like, made when it is asked for.
+    schema: Option<SchemaRef>,
+    columns: Columns,
+    /// Those of one batch after those of another.
+    pairs: std::vec::IntoIter<Pair>,
     given: u64,
 }
 
 impl BatchStream for Imported {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
-        export_schema(&self.schema)
+        export_schema(self.known_schema()?.as_ref())
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         call.check_cancelled()?;
-        let Some(batch) = self.batches.pop_front() else { return Ok(None) };
-        let batch = self.import(call, batch).map_err(|e| e.context(format_args!("batch {}", self.given)))?;
+        if self.pairs.as_slice().is_empty() {
+            return Ok(None);
+        }
+        let batch = match self.plain(call)? {
+            Some(batch) => batch,
+            None => self.any(call).map_err(|e| e.context(format_args!("batch {}", self.given)))?,
+        };
         self.given += 1;
         Ok(Some(batch))
     }
 }
 
 impl Imported {
-    fn import(&self, call: &Call<'_>, batch: Vec<Pair>) -> Result<Owned<abi::Batch>> {
-        let rows = batch.first().map_or(0, |(tensor, _)| tensor.rows());
-        let mut arrays = Vec::with_capacity(batch.len());
-        for ((column, field), pair) in self.columns.iter().zip(self.schema.fields()).zip(batch) {
-            let named = |error: Error| error.context(format_args!("column '{}'", column.name));
-            let stream = call_stream(&self.memory, call, pair.0.device).map_err(named)?;
-            arrays.push(array(column, field, pair, rows, &stream).map_err(named)?);
+    fn name(&self, i: usize) -> Cow<'_, str> {
+        let own = self.schema.as_ref().and_then(|schema| schema.fields().get(i)).map(|f| f.name().as_str());
+        let told = || self.reading.names.as_ref().and_then(|names| names.get(i)).map(String::as_str);
+        own.or_else(told).map_or_else(|| format!("col_{i}").into(), Cow::from)
+    }
+
+    fn known_schema(&mut self) -> Result<SchemaRef> {
+        if let Some(schema) = &self.schema {
+            return Ok(schema.clone());
         }
-        let batch = DeviceBatch::try_new(self.schema.clone(), rows, arrays)?;
+        let fields = self.columns.iter().enumerate();
+        let fields = fields.map(|(i, column)| column.field(&self.name(i), self.reading.masked));
+        let schema = SchemaRef::new(Schema::new(fields.collect::<Result<Vec<_>>>()?));
+        self.schema = Some(schema.clone());
+        Ok(schema)
+    }
+
+    /// Whether the tensors are those of the columns, and all of one length.
+    fn check(&self, batch: &[Pair]) -> Result<()> {
+        let rows = rows(batch);
+        for (i, (column, (tensor, mask))) in self.columns.iter().zip(batch).enumerate() {
+            let refuse =
+                |what: String| Err(Error::invalid_argument(format!("column '{}' is {what}", self.name(i))));
+            if tensor.rows() != rows {
+                return refuse(format!("{} rows long, expected {rows} as the first column", tensor.rows()));
+            }
+            if tensor.element != column.element {
+                let (got, wanted) = (tensor.element.name(), column.element.name());
+                return refuse(format!("a tensor of {got}, expected {wanted} by the schema"));
+            }
+            if !column.is_of_shape(tensor.strides.shape().skip(1)) {
+                let (got, wanted): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
+                return refuse(format!("a tensor of shape {got:?}, expected {wanted:?} by the schema"));
+            }
+            if let Some(mask) = mask
+                && (mask.element != Element::BOOL || !mask.strides.shape().eq([rows]))
+            {
+                let (got, shape): (_, Vec<_>) = (mask.element.name(), mask.strides.shape().collect());
+                return refuse(format!(
+                    "masked by a tensor of {got} of shape {shape:?}, expected bool of shape [{rows}]"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The next batch, if its tensors are Arrow's buffers as they are: each one dimension of plain values, in place.
+    fn plain(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        let n = self.columns.len();
+        let Some(batch) = self.pairs.as_slice().get(..n) else { return Ok(None) };
+        let (rows, device) = (rows(batch), call.device());
+        let plain = self.columns.iter().zip(batch).all(|(column, (tensor, mask))| {
+            column.plain_width().is_some()
+                && mask.is_none()
+                && tensor.device == device
+                && tensor.is_in_place(&[])
+        });
+        if !plain {
+            return Ok(None);
+        }
+        let ready = match device {
+            Device::CPU => Ready::Now,
+            _ => call_stream(&self.memory, call, device)?.record()?,
+        };
+        let kept: SmallVec<[Tensor; 1]> = self.pairs.by_ref().take(n).map(|(tensor, _)| tensor).collect();
+        let columns: SmallVec<[_; 4]> = kept.iter().map(Tensor::span).collect();
+        // SAFETY: each tensor's producer vouches for what it spans, on its device after the call's stream, until it is freed;
+        // its elements are of the column's type.
+        Ok(Some(unsafe { export_plain(device, rows, columns.into_iter(), ready, kept) }))
+    }
+
+    fn any(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
+        let schema = self.known_schema()?;
+        let batch: Vec<Pair> = self.pairs.by_ref().take(self.columns.len()).collect();
+        let rows = rows(&batch);
+        let mut arrays = Vec::with_capacity(batch.len());
+        for ((column, field), pair) in self.columns.iter().zip(schema.fields()).zip(batch) {
+            let array = call_stream(&self.memory, call, pair.0.device)
+                .and_then(|stream| array(column, field, pair, rows, &stream));
+            arrays.push(array.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
+        }
+        let batch = DeviceBatch::try_new(schema, rows, arrays)?;
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let stream = call_stream(&self.memory, call, batch.device())?;
         export_batch(&batch, false, &stream)
     }
+}
+
+fn rows(batch: &[Pair]) -> usize {
+    batch.first().map_or(0, |(tensor, _)| tensor.rows())
 }
 
 /// One column. Its tensor is ready on the stream.

@@ -64,7 +64,7 @@ impl Importer for DlPack {
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
         };
-        import::open(&self.memory, &reading, capsules, schema)
+        import::open(&self.memory, reading, capsules, schema)
     }
 }
 

@@ -2,73 +2,73 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{Capsule, Device, Error, Result};
-use dlpark::allocation::Initialized;
-use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use crossdock_plugin_api::{Capsule, Device, Error, Owned, Result, abi};
+use dlpark::ffi::{DLDevice, DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::metadata::Dynamic;
-use dlpark::{DlpackFlags, ManagedTensorBase};
+use dlpark::{DlpackFlags, ManagedTensorBase, OpaqueContext};
+use smallvec::{SmallVec, smallvec};
 
 use crate::column::Column;
-use crate::tensor::{LEGACY, VERSIONED, to_dlpack};
+use crate::element::Element;
+use crate::tensor::{LEGACY, VERSIONED};
 
-/// A tensor's elements: its bytes, and whether they were made for it, so that nobody else sees what is written there.
-pub(crate) struct Elements {
-    pub(crate) buffer: Option<Buffer>,
+/// What a tensor is, whoever keeps its bytes.
+pub(crate) struct Described {
+    pub(crate) element: Element,
+    pub(crate) shape: SmallVec<[i64; 4]>,
+    /// In elements.
+    pub(crate) strides: SmallVec<[i64; 4]>,
+    pub(crate) device: DLDevice,
+    /// Of the first element; 0 where there is none.
+    pub(crate) address: u64,
+    /// Whether the bytes were made for it, so that nobody else sees what is written there.
     pub(crate) ours: bool,
 }
 
-/// A tensor in a capsule. What is in flight to its bytes is waited for by the stream; on the CPU, where no consumer waits
-/// for a stream, it has ended.
-pub(crate) fn capsule(
-    column: &Column,
-    rows: usize,
-    elements: Elements,
-    device: Device,
-    stream: &Stream,
-    legacy: bool,
-) -> Result<Capsule> {
-    if let Some(buffer) = &elements.buffer {
-        buffer.mark_lent();
-        stream.wait(buffer.ready())?;
-        if device == Device::CPU && !buffer.ready().is_now() {
-            stream.synchronize()?;
+impl Described {
+    /// So many rows of a column.
+    pub(crate) fn new(column: &Column, rows: usize, device: DLDevice, address: u64, ours: bool) -> Self {
+        let (shape, strides) = match column.plain_width() {
+            Some(_) => (smallvec![rows as i64], smallvec![1]),
+            None => (
+                column.shape(rows).into_iter().map(|size| size as i64).collect(),
+                column.strides().into_iter().map(|stride| stride as i64).collect(),
+            ),
+        };
+        Self { element: column.element, shape, strides, device, address, ours }
+    }
+
+    /// In a capsule; `kept` is dropped by the deleter, which may run on any thread.
+    pub(crate) fn capsule(&self, legacy: bool, kept: impl OpaqueContext) -> Result<Capsule> {
+        // SAFETY: `managed` gives a tensor that nobody else has, whose deleter may run on any thread.
+        unsafe {
+            if legacy {
+                let tensor = self.managed::<DLManagedTensor>(kept)?;
+                return Ok(Capsule::of_self_freeing(LEGACY, tensor, free));
+            }
+            let tensor = self.managed::<DLManagedTensorVersioned>(kept)?;
+            Ok(Capsule::of_self_freeing(VERSIONED, tensor, free))
         }
     }
-    let tensor = Dynamic::new(column.shape(rows), column.strides());
-    if legacy {
-        let tensor = tensor.initialize_as::<DLManagedTensor>(Box::new(Kept::of(&elements)));
-        let tensor = finished(tensor.map_err(wrong)?, column, &elements, device)?;
-        // SAFETY: a tensor that nobody else has; its deleter may run on any thread, for `Kept` may.
-        return Ok(unsafe { Capsule::of_self_freeing(LEGACY, tensor, free) });
+
+    fn managed<M: ManagedTensorBase>(&self, kept: impl OpaqueContext) -> Result<NonNull<M>> {
+        let tensor = Dynamic::new(self.shape.as_slice(), self.strides.as_slice()).initialize_as::<M>(kept);
+        let mut tensor =
+            tensor.map_err(|error| Error::internal(format!("a tensor could not be described: {error}")))?;
+        tensor.set_data(self.address as *mut c_void).set_device(self.device).set_dtype(self.element.dtype());
+        let flags = if self.ours { DlpackFlags::IS_COPIED } else { DlpackFlags::READ_ONLY };
+        // SAFETY: what is called a copy is one that nobody else has; the legacy form has no flags and ignores them. Data,
+        // shape, strides, dtype and device are set, and `kept` keeps the bytes until the deleter is called.
+        let raw = unsafe {
+            tensor.set_flags_unchecked(flags);
+            tensor.finish().into_raw()
+        };
+        NonNull::new(raw).ok_or_else(|| Error::internal("a tensor that was made is NULL"))
     }
-    let tensor = tensor.initialize_as::<DLManagedTensorVersioned>(Box::new(Kept::of(&elements)));
-    let mut tensor = tensor.map_err(wrong)?;
-    let flags = if elements.ours { DlpackFlags::IS_COPIED } else { DlpackFlags::READ_ONLY };
-    // SAFETY: what is called a copy is one that nobody else has.
-    unsafe { tensor.set_flags_unchecked(flags) };
-    let tensor = finished(tensor, column, &elements, device)?;
-    // SAFETY: as above.
-    Ok(unsafe { Capsule::of_self_freeing(VERSIONED, tensor, free) })
-}
-
-fn finished<M: ManagedTensorBase, S>(
-    mut tensor: Initialized<M, S>,
-    column: &Column,
-    elements: &Elements,
-    device: Device,
-) -> Result<NonNull<M>> {
-    let data = elements.buffer.as_ref().map_or(0, Buffer::address) as *mut c_void;
-    tensor.set_data(data).set_dtype(column.element.dtype()).set_device(to_dlpack(device)?);
-    // SAFETY: data, shape, strides, dtype and device are set, and `Kept` keeps the bytes until the deleter is called.
-    let raw = unsafe { tensor.finish() }.into_raw();
-    NonNull::new(raw).ok_or_else(|| Error::internal("a tensor that was made is NULL"))
-}
-
-fn wrong(error: dlpark::metadata::Error) -> Error {
-    Error::internal(format!("a tensor could not be described: {error}"))
 }
 
 unsafe fn free<M: ManagedTensorBase>(tensor: NonNull<M>) {
@@ -76,18 +76,37 @@ unsafe fn free<M: ManagedTensorBase>(tensor: NonNull<M>) {
     unsafe { M::drop_raw(tensor.as_ptr()) }
 }
 
-/// What keeps a tensor's bytes; dropped by its deleter, behind the door.
-struct Kept(Option<Buffer>);
-
-impl Kept {
-    fn of(elements: &Elements) -> Self {
-        Self(elements.buffer.clone())
+/// Makes a buffer's bytes something that may be lent: what is in flight to them is waited for by the stream; on the CPU,
+/// where no consumer waits for a stream, it has ended.
+pub(crate) fn lend(buffer: &Buffer, device: Device, stream: &Stream) -> Result<()> {
+    buffer.mark_lent();
+    stream.wait(buffer.ready())?;
+    if device == Device::CPU && !buffer.ready().is_now() {
+        stream.synchronize()?;
     }
+    Ok(())
 }
 
-impl Drop for Kept {
+/// One buffer that a tensor keeps, if it has elements.
+pub(crate) struct KeptBuffer(pub(crate) Option<Buffer>);
+
+impl Drop for KeptBuffer {
     fn drop(&mut self) {
         let buffer = self.0.take();
         Poison::new().leave(move || drop(buffer));
+    }
+}
+
+/// A batch of which the tensors of several columns are parts.
+pub(crate) struct KeptBatch {
+    _batch: Owned<abi::Batch>,
+}
+
+// SAFETY: shared references to it do nothing; it is only dropped, on whichever thread comes last, as releases allow.
+unsafe impl Sync for KeptBatch {}
+
+impl KeptBatch {
+    pub(crate) fn new(batch: Owned<abi::Batch>) -> Arc<Self> {
+        Arc::new(Self { _batch: batch })
     }
 }

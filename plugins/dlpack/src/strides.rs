@@ -2,6 +2,7 @@
 
 use crossdock_kernels::Dim;
 use crossdock_plugin_api::{Error, Result};
+use smallvec::SmallVec;
 
 /// A tensor of more dimensions than any library makes (numpy's limit is 64) is not believed.
 pub(crate) const MAX_DIMS: usize = 64;
@@ -9,7 +10,7 @@ pub(crate) const MAX_DIMS: usize = 64;
 /// Sizes and strides, the latter in elements, none negative of the former; the extent fits an address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strides {
-    dims: Vec<(usize, i64)>,
+    dims: SmallVec<[(usize, i64); 2]>,
     /// Bytes from the lowest element's first to the first element's.
     low: usize,
     /// Bytes from the lowest element's first to the highest element's last.
@@ -36,7 +37,7 @@ impl Strides {
         if shape.contains(&0) {
             elements = 0;
         }
-        let mut dims: Vec<(usize, i64)> = Vec::with_capacity(shape.len());
+        let mut dims = SmallVec::with_capacity(shape.len());
         let mut compact = elements as i64;
         for (i, size) in shape.iter().enumerate() {
             compact = compact.checked_div(*size).unwrap_or(0);
@@ -45,7 +46,8 @@ impl Strides {
         }
         let (mut low, mut high) = (0i128, 0i128);
         // A stride between fewer than two says nothing.
-        for (size, stride) in dims.iter().filter(|(size, _)| elements > 0 && *size > 1) {
+        let reaching = dims.iter().filter(|(size, _): &&(usize, i64)| elements > 0 && *size > 1);
+        for (size, stride) in reaching {
             let reach = (*size as i128 - 1) * i128::from(*stride) * width as i128;
             if reach < 0 { low -= reach } else { high += reach }
         }

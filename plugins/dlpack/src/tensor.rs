@@ -1,7 +1,6 @@
 //! Strangers' tensors, checked as far as the host can see.
 
 use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready};
-use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Capsule, Device, Error, Result, abi};
 use dlpark::ffi::{DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLTensor};
 use dlpark::{legacy, versioned};
@@ -117,26 +116,21 @@ impl Tensor {
         self.strides.is_contiguous(order) && self.address.is_multiple_of(self.element.width() as u64)
     }
 
+    /// Of elements side by side: where the first lies, and bytes of all.
+    pub(crate) fn span(&self) -> (u64, usize) {
+        (self.address, self.strides.extent().1)
+    }
+
     /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
     pub(crate) fn into_buffer(self, ready: Ready) -> (Buffer, usize) {
         let (low, extent) = self.strides.extent();
         let (device, address) = (self.device, self.address);
-        let owner = ForeignOwner::new(Freed(Some(self.managed)));
+        let owner = ForeignOwner::new(self.managed);
         // SAFETY: the tensor's producer vouches for the memory that its shape and strides span, until its deleter is called,
         // which is when the owner is dropped.
         let buffer =
             unsafe { Buffer::foreign(&owner, device, address - low as u64, Some(extent as u64), ready) };
         (buffer, low)
-    }
-}
-
-/// Calls the deleter, behind the door.
-struct Freed(Option<Managed>);
-
-impl Drop for Freed {
-    fn drop(&mut self) {
-        let managed = self.0.take();
-        Poison::new().leave(move || drop(managed));
     }
 }
 

@@ -1,0 +1,124 @@
+//! Batches of nothing but numbers without nulls, each column one buffer: what tensors are. Seen and made without a tree in
+//! between.
+
+use std::ffi::c_void;
+
+use crossdock_memory::{Device, Ready};
+use crossdock_plugin_api::{Owned, abi};
+
+use super::arena::{Builder, Size};
+
+/// Where the values of each column begin, if the batch lies on `device` and is ready, and each of its columns is a plain
+/// one: values of the given width (bytes), as many as there are rows, no nulls, none of them missing. `each` is called
+/// in order until one is not. On `false`, ask [`crate::import_batch`], which takes more and says what is wrong.
+pub fn plain_values(
+    batch: &Owned<abi::Batch>,
+    device: Device,
+    widths: impl ExactSizeIterator<Item = usize>,
+    mut each: impl FnMut(u64),
+) -> bool {
+    let root = &batch.array.array;
+    let here = Device::from_arrow(batch.array.device_type, batch.array.device_id) == device
+        && batch.array.sync_event.is_null();
+    let told = batch.struct_size >= size_of::<abi::Batch>() && root.release.is_some();
+    let shape = root.length >= 0 && root.offset == 0 && root.n_buffers == 1 && root.null_count == 0;
+    if !(here && told && shape && root.n_children == widths.len() as i64 && !root.children.is_null()) {
+        return false;
+    }
+    for (i, width) in widths.enumerate() {
+        // SAFETY: `Owned` vouches for the array, whose list has `n_children` pointers to valid arrays or NULL.
+        let child = unsafe { (*root.children.add(i)).as_ref() };
+        let value = child.and_then(|child| {
+            let end = usize::try_from(child.offset.checked_add(child.length)?).ok()?.checked_mul(width)?;
+            let plain = child.release.is_some()
+                && child.length == root.length
+                && child.offset >= 0
+                && child.n_buffers == 2
+                && child.n_children == 0
+                && child.dictionary.is_null()
+                && !child.buffers.is_null();
+            if !plain {
+                return None;
+            }
+            // SAFETY: a valid array's list has its two entries.
+            let (validity, values) = unsafe { (*child.buffers, *child.buffers.add(1) as u64) };
+            let no_nulls = child.null_count == 0 || (child.null_count == -1 && validity.is_null());
+            let size = told_size(batch, 2 + i * 2);
+            let enough = size.is_none_or(|size| size >= end as i64);
+            let whole = values != 0 && values.checked_add(end as u64)? <= i64::MAX as u64;
+            (no_nulls && enough && (whole || child.length == 0))
+                .then(|| if child.length == 0 { 0 } else { values + child.offset as u64 * width as u64 })
+        });
+        match value {
+            Some(value) => each(value),
+            None => return false,
+        }
+    }
+    batch.buffer_sizes.is_null() || batch.n_buffer_sizes as i64 == 1 + 2 * root.n_children
+}
+
+/// The size of the `i`-th buffer in pre-order, where the batch tells it. A wrong one is one that is too small.
+fn told_size(batch: &abi::Batch, i: usize) -> Option<i64> {
+    if batch.buffer_sizes.is_null() {
+        return None;
+    }
+    if i >= batch.n_buffer_sizes {
+        return Some(i64::MIN);
+    }
+    // SAFETY: a batch has as many sizes as it says.
+    Some(unsafe { *batch.buffer_sizes.add(i) }).filter(|size| *size != -1)
+}
+
+/// A batch of plain columns on `device`: each the address of its first value (0 where there are no rows) and its bytes.
+///
+/// # Safety
+/// The addresses are readable on `device` after `ready`, as far as their bytes, until `kept` is dropped, which may be on any
+/// thread. Each column's bytes are those of `rows` values of the type that the schema has there.
+pub unsafe fn export_plain<Kept: Send>(
+    device: Device,
+    rows: usize,
+    columns: impl ExactSizeIterator<Item = (u64, usize)>,
+    ready: Ready,
+    kept: Kept,
+) -> Owned<abi::Batch> {
+    let n = columns.len();
+    let mut builder = Builder::new(Size { nodes: n, buffers: 1 + 2 * n, other_words: n });
+    let mut root = abi::ArrowArray {
+        length: rows as i64,
+        n_buffers: 1,
+        buffers: builder.list(1),
+        n_children: n as i64,
+        ..Default::default()
+    };
+    builder.size(0);
+    let nodes = builder.nodes(n);
+    root.children = builder.list::<*mut abi::ArrowArray>(n);
+    for (i, (address, bytes)) in columns.take(n).enumerate() {
+        let list = builder.list::<*const c_void>(2);
+        // SAFETY: the node, its entry in the root's list and its own list are the arena's, zeroed and nobody else's; there are
+        // `n` of each, and the iterator has no more.
+        unsafe {
+            let node = nodes.add(i);
+            *root.children.add(i) = node;
+            *list.add(1) = address as *const c_void;
+            (*node).length = rows as i64;
+            (*node).n_buffers = 2;
+            (*node).buffers = list;
+        }
+        builder.size(0);
+        builder.size(bytes as i64);
+    }
+    let mut raw = abi::Batch::new();
+    (raw.buffer_sizes, raw.n_buffer_sizes) = builder.sizes();
+    let sync_event = ready.sync_event();
+    builder.finish(&mut root, (kept, ready));
+    raw.array = abi::ArrowDeviceArray {
+        array: root,
+        device_id: device.id,
+        device_type: device.r#type,
+        sync_event,
+        reserved: [0; 3],
+    };
+    // SAFETY: the struct is complete, and its array's release frees the arena and what it keeps.
+    unsafe { Owned::new(raw) }
+}

@@ -1,0 +1,77 @@
+//! Columns of a batch as DLPack tensors through the loaded plugin dlpack, whatever their number of rows.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
+use crossdock_plugin_api::{CallSettings, Device, Input, Options};
+
+use crate::table::Table;
+use crate::{Bench, Result};
+
+const ROUNDS: usize = 400;
+const BATCHES: usize = 20;
+
+pub fn columns(bench: &Bench, table: &mut Table) -> Result<()> {
+    let [peer_out, peer_in] =
+        bench.peer.pair(&["dlpack".as_ref(), (ROUNDS * BATCHES).to_string().as_ref()])?;
+    for (columns, rows) in [(1, 1_000), (1, 1_000_000), (10, 1_000)] {
+        let (out, back) = ours(columns, rows)?;
+        let peer = ((columns, rows) == (1, 1_000)).then_some((&peer_out[..], &peer_in[..]));
+        let what = format!("{columns} column{}, {rows} rows", if columns == 1 { "" } else { "s" });
+        table.row(&format!("{what}, to DLPack"), &out, peer.map(|p| p.0));
+        table.row(&format!("{what}, from DLPack"), &back, peer.map(|p| p.1));
+    }
+    Ok(())
+}
+
+/// Times of one `write`, and of one `open` and `next`, of a batch.
+fn ours(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+    let host = crate::load::host()?;
+    let session = host.session().open()?;
+    let plugins = session.plugins();
+    let plugin = plugins.iter().find(|p| p.name() == "dlpack").ok_or("the plugin dlpack is missing")?;
+    let stream = session.stream();
+    let fields: Vec<_> =
+        (0..columns).map(|i| Field::new(format!("c{i}"), DataType::Float64, false)).collect();
+    let schema = Arc::new(Schema::new(fields));
+    let column = || -> Result<DeviceArray> {
+        let data = session.memory().alloc_with(stream, rows * 8, |to| {
+            to.fill(1);
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(data.freeze(stream)?)];
+        Ok(DeviceArray::try_new(DataType::Float64, rows, 0, Some(0), buffers, vec![], None)?)
+    };
+    let arrays = (0..columns).map(|_| column()).collect::<Result<_>>()?;
+    let batch = DeviceBatch::try_new(schema.clone(), rows, arrays)?;
+
+    let call = CallSettings::new(Device::CPU);
+    let schema = export_schema(&schema)?;
+    let options = Options::new();
+    let mut writer = plugin.exporter()?.begin(&call, "dlpack", &schema, &options, None)?;
+    let importer = plugin.importer()?;
+    let (mut out, mut back) = (Vec::new(), Vec::new());
+    // A few at a time, as batches come in life: what went out is still in the cache when it comes back.
+    for _ in 0..ROUNDS {
+        let mut given = Vec::new();
+        for _ in 0..BATCHES {
+            let batch = export_batch(&batch, false, stream)?;
+            let start = Instant::now();
+            let capsules = writer.write(&call, batch)?;
+            out.push(start.elapsed().as_nanos() as u64);
+            given.push(capsules);
+        }
+        for capsules in given {
+            let start = Instant::now();
+            let mut reader = importer.open(&call, "dlpack", Input::Capsules(capsules), None, &options)?;
+            let batch = reader.next(&call)?;
+            back.push(start.elapsed().as_nanos() as u64);
+            if batch.is_none() {
+                return Err("a batch went out and none came back".into());
+            }
+        }
+    }
+    Ok((out, back))
+}

@@ -1,0 +1,360 @@
+//! A stranger with tensors, for the tests: it makes them of any description, and reads those that it is given.
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arrow_schema::{Field, Schema};
+use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, import_schema};
+use crossdock_dlpack::DlPack;
+use crossdock_memory::{Buffer, ForeignOwner, Ready};
+use crossdock_plugin_api::{
+    CallSettings, Capsule, Device, Input, Instance, Options, Owned, Result, abi, entry,
+};
+use crossdock_test_support::TestHost;
+use dlpark::DlpackFlags;
+pub use dlpark::ffi::{DLDataType, DLDataTypeCode as Code, DLDevice, DLDeviceType};
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+
+static ENTRY: abi::PluginEntry = entry::<DlPack>();
+
+pub fn instance(host: &TestHost) -> Instance {
+    // SAFETY: linked in; every test drops its instance before its host.
+    unsafe { Instance::create(&ENTRY, host.raw()) }.unwrap()
+}
+
+pub const fn dtype(code: Code, bits: u8) -> DLDataType {
+    DLDataType { code, bits, lanes: 1 }
+}
+
+pub const INT64: DLDataType = dtype(Code::INT, 64);
+pub const INT32: DLDataType = dtype(Code::INT, 32);
+pub const BOOL: DLDataType = dtype(Code::BOOL, 8);
+
+/// Every dtype that Arrow has.
+pub const DTYPES: [DLDataType; 12] = [
+    dtype(Code::INT, 8),
+    dtype(Code::INT, 16),
+    INT32,
+    INT64,
+    dtype(Code::UINT, 8),
+    dtype(Code::UINT, 16),
+    dtype(Code::UINT, 32),
+    dtype(Code::UINT, 64),
+    dtype(Code::FLOAT, 16),
+    dtype(Code::FLOAT, 32),
+    dtype(Code::FLOAT, 64),
+    BOOL,
+];
+
+pub fn device_of(device: Device) -> DLDevice {
+    DLDevice { device_type: DLDeviceType(device.r#type as u32), device_id: device.id.max(0) as i32 }
+}
+
+/// A tensor to be made; every field may lie.
+#[derive(Clone)]
+pub struct Spec {
+    pub versioned: bool,
+    pub version: DLPackVersion,
+    pub dtype: DLDataType,
+    pub shape: Option<Vec<i64>>,
+    pub ndim: Option<i32>,
+    pub strides: Option<Vec<i64>>,
+    pub device: DLDevice,
+    /// The memory that it lies in, and where in that its first element does.
+    pub data: Option<(Buffer, u64)>,
+    /// That much of the way is told as `byte_offset`.
+    pub byte_offset: u64,
+    pub has_deleter: bool,
+    pub freed: Arc<AtomicUsize>,
+}
+
+/// Bytes in the host's memory on a device.
+pub fn bytes_on(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
+    let stream = host.stream(device);
+    let fill = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    host.memory().alloc_with(&stream, bytes.len(), fill).unwrap().freeze(&stream).unwrap()
+}
+
+impl Spec {
+    /// Contiguous, of these bytes, on this device.
+    pub fn new(host: &TestHost, device: Device, dtype: DLDataType, shape: &[i64], bytes: &[u8]) -> Self {
+        let mut strides = vec![1i64; shape.len()];
+        for i in (1..shape.len()).rev() {
+            strides[i - 1] = strides[i] * shape[i].max(1);
+        }
+        Self {
+            versioned: true,
+            version: DLPackVersion::CURRENT,
+            dtype,
+            shape: Some(shape.to_vec()),
+            ndim: None,
+            strides: Some(strides),
+            device: device_of(device),
+            data: (!bytes.is_empty()).then(|| (bytes_on(host, device, bytes), 0)),
+            byte_offset: 0,
+            has_deleter: true,
+            freed: Arc::default(),
+        }
+    }
+
+    pub fn of_i64(host: &TestHost, device: Device, values: &[i64]) -> Self {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        Self::new(host, device, INT64, &[values.len() as i64], &bytes)
+    }
+
+    pub fn legacy(mut self) -> Self {
+        self.versioned = false;
+        self
+    }
+
+    pub fn frees(&self) -> usize {
+        self.freed.load(Ordering::SeqCst)
+    }
+
+    pub fn capsule(&self) -> Capsule {
+        let mut kept = Box::new(Kept { spec: self.clone(), managed: Managed::None });
+        let list = |list: &mut Option<Vec<i64>>| {
+            list.as_mut().map_or(std::ptr::null_mut(), |list| list.as_mut_ptr())
+        };
+        let data = self.data.as_ref().map_or(0, |(buffer, at)| buffer.address() + at);
+        let tensor = DLTensor {
+            data: data.wrapping_sub(self.byte_offset) as *mut c_void,
+            device: self.device,
+            ndim: self.ndim.unwrap_or(self.shape.as_ref().map_or(0, Vec::len) as i32),
+            dtype: self.dtype,
+            shape: list(&mut kept.spec.shape),
+            strides: list(&mut kept.spec.strides),
+            byte_offset: self.byte_offset,
+        };
+        let kept = Box::into_raw(kept);
+        let manager_ctx = kept.cast::<c_void>();
+        // SAFETY: the box is leaked until a deleter or a test without one ends; nobody else refers to it.
+        unsafe {
+            if self.versioned {
+                (*kept).managed = Managed::Versioned(DLManagedTensorVersioned {
+                    version: self.version,
+                    manager_ctx,
+                    deleter: self.has_deleter.then_some(delete_versioned as unsafe extern "C" fn(_)),
+                    flags: DlpackFlags::empty(),
+                    dl_tensor: tensor,
+                });
+            } else {
+                (*kept).managed = Managed::Legacy(DLManagedTensor {
+                    dl_tensor: tensor,
+                    manager_ctx,
+                    deleter: self.has_deleter.then_some(delete_legacy as unsafe extern "C" fn(_)),
+                });
+            }
+            match &mut (*kept).managed {
+                Managed::Versioned(managed) => Capsule::of_self_freeing(
+                    c"dltensor_versioned",
+                    NonNull::from(managed),
+                    |managed: NonNull<DLManagedTensorVersioned>| {
+                        if let Some(deleter) = (*managed.as_ptr()).deleter {
+                            deleter(managed.as_ptr());
+                        }
+                    },
+                ),
+                Managed::Legacy(managed) => Capsule::of_self_freeing(
+                    c"dltensor",
+                    NonNull::from(managed),
+                    |managed: NonNull<DLManagedTensor>| {
+                        if let Some(deleter) = (*managed.as_ptr()).deleter {
+                            deleter(managed.as_ptr());
+                        }
+                    },
+                ),
+                Managed::None => unreachable!(),
+            }
+        }
+    }
+}
+
+struct Kept {
+    spec: Spec,
+    managed: Managed,
+}
+
+enum Managed {
+    None,
+    Legacy(DLManagedTensor),
+    Versioned(DLManagedTensorVersioned),
+}
+
+unsafe extern "C" fn delete_legacy(managed: *mut DLManagedTensor) {
+    // SAFETY: made by `capsule`; called once.
+    unsafe { delete((*managed).manager_ctx) }
+}
+
+unsafe extern "C" fn delete_versioned(managed: *mut DLManagedTensorVersioned) {
+    // SAFETY: as above.
+    unsafe { delete((*managed).manager_ctx) }
+}
+
+unsafe fn delete(kept: *mut c_void) {
+    // SAFETY: as above.
+    let kept = unsafe { Box::from_raw(kept.cast::<Kept>()) };
+    kept.spec.freed.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A tensor that was given, taken out of its capsule.
+pub struct Given {
+    pub versioned: bool,
+    pub flags: u64,
+    pub dtype: DLDataType,
+    pub shape: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub device: DLDevice,
+    pub address: u64,
+    pub byte_offset: u64,
+    raw: NonNull<c_void>,
+}
+
+impl Given {
+    pub fn take(capsule: Capsule) -> Self {
+        let versioned = capsule.name() == c"dltensor_versioned";
+        let name = if versioned { c"dltensor_versioned" } else { c"dltensor" };
+        let raw = capsule.take_self_freeing(name).unwrap();
+        // SAFETY: a managed tensor of that kind, ours until we delete it.
+        unsafe {
+            let (tensor, flags) = if versioned {
+                let managed = raw.cast::<DLManagedTensorVersioned>().as_ref();
+                assert_eq!(managed.version.major, 1);
+                (managed.dl_tensor, managed.flags.bits())
+            } else {
+                (raw.cast::<DLManagedTensor>().as_ref().dl_tensor, 0)
+            };
+            assert!(!tensor.shape.is_null() && !tensor.strides.is_null(), "strides are always told");
+            let list = |list: *const i64| std::slice::from_raw_parts(list, tensor.ndim as usize).to_vec();
+            Self {
+                versioned,
+                flags,
+                dtype: tensor.dtype,
+                shape: list(tensor.shape),
+                strides: list(tensor.strides),
+                device: tensor.device,
+                address: tensor.data as u64,
+                byte_offset: tensor.byte_offset,
+                raw,
+            }
+        }
+    }
+
+    /// Its elements in row-major order, by the definition of strides.
+    pub fn elements(&self, host: &TestHost, device: Device) -> Vec<u8> {
+        let width = usize::from(self.dtype.bits) / 8;
+        if self.shape.contains(&0) {
+            assert_eq!(self.address, 0, "data of size 0 is NULL");
+            return Vec::new();
+        }
+        let reach: i64 = self.shape.iter().zip(&self.strides).map(|(n, stride)| (n - 1) * stride).sum();
+        let bytes = (reach as usize + 1) * width;
+        let owner = ForeignOwner::new(());
+        // SAFETY: the tensor says that it spans these bytes, and lives until the end of this function.
+        let buffer = unsafe { Buffer::foreign(&owner, device, self.address, Some(bytes as u64), Ready::Now) };
+        let view = buffer.host_view(&host.stream(device)).unwrap();
+        elements(&view, 0, width, &self.shape, &self.strides)
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        // SAFETY: taken in `take`, deleted once.
+        unsafe {
+            if self.versioned {
+                let raw = self.raw.cast::<DLManagedTensorVersioned>().as_ptr();
+                ((*raw).deleter.unwrap())(raw);
+            } else {
+                let raw = self.raw.cast::<DLManagedTensor>().as_ptr();
+                ((*raw).deleter.unwrap())(raw);
+            }
+        }
+    }
+}
+
+/// The elements of a tensor by the definition of strides, row-major.
+pub fn elements(bytes: &[u8], first: i64, width: usize, shape: &[i64], strides: &[i64]) -> Vec<u8> {
+    match (shape.split_first(), strides.split_first()) {
+        (Some((n, shape)), Some((stride, strides))) => {
+            (0..*n).flat_map(|i| elements(bytes, first + i * stride, width, shape, strides)).collect()
+        }
+        _ => bytes[first as usize * width..][..width].to_vec(),
+    }
+}
+
+/// Tensors in: their schema and their batches.
+pub fn import(
+    host: &TestHost,
+    instance: &Instance,
+    device: Device,
+    capsules: Vec<Capsule>,
+    schema: Option<&Schema>,
+    options: &Options,
+) -> Result<(Schema, Vec<DeviceBatch>)> {
+    let call = CallSettings::new(device);
+    let schema = schema.map(|schema| export_schema(schema).unwrap());
+    let input = Input::Capsules(capsules);
+    let importer = instance.importer().unwrap();
+    let mut stream = importer.open(&call, "dlpack", input, schema.as_ref(), options)?;
+    let schema = import_schema(&stream.schema()?)?;
+    let shared = Arc::new(schema.clone());
+    let mut batches = Vec::new();
+    while let Some(batch) = stream.next(&call)? {
+        batches.push(import_batch(batch, &shared, &host.memory())?);
+    }
+    Ok((schema, batches))
+}
+
+/// A batch out, as tensors.
+pub fn export(
+    host: &TestHost,
+    instance: &Instance,
+    device: Device,
+    batch: &DeviceBatch,
+    format: &str,
+    options: &Options,
+) -> Result<Vec<Given>> {
+    let call = CallSettings::new(device);
+    let schema = export_schema(batch.schema()).unwrap();
+    let mut writer = instance.exporter().unwrap().begin(&call, format, &schema, options, None)?;
+    let raw: Owned<abi::Batch> = export_batch(batch, false, &host.stream(batch.device())).unwrap();
+    let given = writer.write(&call, raw)?;
+    assert!(writer.finish(&call)?.is_empty());
+    Ok(given.into_iter().map(Given::take).collect())
+}
+
+/// The bytes of a column's values: of the innermost array, from its first to its last.
+pub fn value_bytes(host: &TestHost, batch: &DeviceBatch, column: usize) -> Vec<u8> {
+    let mut array = &batch.columns()[column];
+    while let Some(child) = array.children().first() {
+        array = child;
+    }
+    match &array.buffers()[1] {
+        None => Vec::new(),
+        Some(buffer) => buffer.host_view(&host.stream(batch.device())).unwrap().to_vec(),
+    }
+}
+
+pub fn metadata_of<'a>(field: &'a Field, key: &str) -> Option<&'a str> {
+    field.metadata().get(key).map(String::as_str)
+}
+
+/// Numbers without a pattern.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n.max(1)
+    }
+
+    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
+        (0..n).map(|_| self.below(256) as u8).collect()
+    }
+}
