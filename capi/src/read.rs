@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossdock::source::Input;
 use crossdock::{ReadOptions, Reader};
-use crossdock_plugin_api::{Capsule, Error, Owned, Result, Source, abi as api};
+use crossdock_plugin_api::{Capsule, Error, Owned, Result, Source, abi as api, told};
 
 use crate::abi::{ReadSettings, ReleaseData};
 use crate::arguments::{self, Data};
@@ -171,8 +171,8 @@ unsafe fn take(capsules: *mut api::Capsule, n: usize) -> Result<Vec<Capsule>> {
         return Err(Error::invalid_argument("no capsules were given"));
     }
     // SAFETY: a list that is not empty has a first one, whose size is that of all.
-    let stride = if capsules.is_null() { 0 } else { unsafe { (*capsules).struct_size } };
-    if stride < size_of::<api::Capsule>() || stride % align_of::<api::Capsule>() != 0 || n > MOST {
+    let stride = if capsules.is_null() { 0 } else { unsafe { capsules.cast::<usize>().read() } };
+    if !told::is_stride::<api::Capsule>(stride) || n > MOST {
         return Err(Error::invalid_argument(format!(
             "a list of {n} capsules of {stride} bytes each is not plausible"
         )));

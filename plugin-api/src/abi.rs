@@ -5,6 +5,8 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+pub use crate::sizes::{API_RANGE, BUILT_SIZES, ENTRY_LEAST, FEWEST_SIZES, META_LEAST, META_SIZES};
+
 /// Declares `repr(C)` structs that are FFI-safe by abi_stable's proof, and zeroed by default.
 macro_rules! abi {
     ($($(#[$m:meta])* struct $name:ident { $($field:ident : $t:ty),* $(,)? })*) => { $(
@@ -228,6 +230,7 @@ abi! {
         release: Option<unsafe extern "C" fn(*mut Sink)>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy)]
     struct Call {
         struct_size: usize,
         device: Device,
@@ -285,6 +288,7 @@ abi! {
         source: Source,
         capsules: Capsules,
     }
+    #[derive(Clone, Copy)]
     struct Importer {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
@@ -306,6 +310,7 @@ abi! {
         release: Option<unsafe extern "C" fn(*mut Plan)>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy)]
     struct Exporter {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
@@ -355,6 +360,7 @@ abi! {
         decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
             *mut Batch, *mut Error) -> Code>,
     }
+    #[derive(Clone, Copy)]
     struct Host {
         struct_size: usize,
         abi_major: u32,
@@ -364,11 +370,13 @@ abi! {
         get_interface: Option<unsafe extern "C" fn(*const Host, *const c_char) -> *const c_void>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy)]
     struct HostLog {
         struct_size: usize,
         write: Option<unsafe extern "C" fn(*const HostLog, i32, Str)>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy)]
     struct HostSession {
         struct_size: usize,
         device: Device,
@@ -515,7 +523,9 @@ zeroed!(
     Pointer,
     DeviceInfo,
     Kernel,
-    Memory
+    Memory,
+    PluginEntry,
+    PluginMeta
 );
 
 sized!(
@@ -550,38 +560,6 @@ impl Input {
         Self { struct_size: size_of::<Self>(), source: Source::new(), capsules: Capsules::new() }
     }
 }
-
-/// Whether the elements of a list may lie this many bytes apart: a whole one of ours at least, and aligned.
-pub(crate) fn is_stride<T>(bytes: usize) -> bool {
-    (size_of::<T>()..1 << 20).contains(&bytes) && bytes.is_multiple_of(align_of::<T>())
-}
-
-/// How many sizes `PluginMeta` has room for.
-pub const META_SIZES: usize = 32;
-
-/// What `CROSSDOCK_META_SIZES_INIT` lists: (name, size), in that order.
-pub const BUILT_SIZES: [(&str, u32); 20] = [
-    ("ArrowSchema", size_of::<ArrowSchema>() as u32),
-    ("ArrowArray", size_of::<ArrowArray>() as u32),
-    ("ArrowDeviceArray", size_of::<ArrowDeviceArray>() as u32),
-    ("crossdock_error", size_of::<Error>() as u32),
-    ("crossdock_batch", size_of::<Batch>() as u32),
-    ("crossdock_capsule", size_of::<Capsule>() as u32),
-    ("crossdock_capsules", size_of::<Capsules>() as u32),
-    ("crossdock_source", size_of::<Source>() as u32),
-    ("crossdock_sink", size_of::<Sink>() as u32),
-    ("crossdock_call", size_of::<Call>() as u32),
-    ("crossdock_batch_stream", size_of::<BatchStream>() as u32),
-    ("crossdock_writer", size_of::<Writer>() as u32),
-    ("crossdock_format", size_of::<Format>() as u32),
-    ("crossdock_input", size_of::<Input>() as u32),
-    ("crossdock_importer", size_of::<Importer>() as u32),
-    ("crossdock_exporter", size_of::<Exporter>() as u32),
-    ("crossdock_encoding", size_of::<Encoding>() as u32),
-    ("crossdock_host", size_of::<Host>() as u32),
-    ("crossdock_memory", size_of::<Memory>() as u32),
-    ("crossdock_plugin_entry", size_of::<PluginEntry>() as u32),
-];
 
 // The entry and the interfaces are statics of their plugin: constant data full of function pointers.
 // SAFETY: never written after construction, and their functions are callable from any thread by contract.

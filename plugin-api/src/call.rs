@@ -1,11 +1,13 @@
 //! What every working call is told.
 
 use std::ffi::c_void;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::told;
 use crate::words::Device;
 
 /// A caller's cancel flag, to set from anywhere.
@@ -45,23 +47,17 @@ pub type Progress = dyn Fn(u64, u64) + Send + Sync;
 /// One call's circumstances, on the side that was called.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
-    raw: &'a abi::Call,
+    raw: abi::Call,
+    /// What it points at is the caller's, for the length of the call.
+    _lent: PhantomData<&'a abi::Call>,
 }
 
 impl<'a> Call<'a> {
     /// # Safety
     /// `call` is null or points at a `crossdock_call` that lives, with what it points at, for `'a`.
     pub(crate) unsafe fn read(call: *const abi::Call) -> Result<Self> {
-        // SAFETY: the caller's word; null becomes None.
-        let raw = unsafe { call.as_ref() }.ok_or_else(|| Error::invalid_argument("the call is NULL"))?;
-        if raw.struct_size < size_of::<abi::Call>() {
-            return Err(Error::version(format!(
-                "a call of {} bytes, expected at least {}",
-                raw.struct_size,
-                size_of::<abi::Call>()
-            )));
-        }
-        Ok(Self { raw })
+        // SAFETY: the caller's word.
+        Ok(Self { raw: unsafe { told::read(call) }?, _lent: PhantomData })
     }
 
     /// Where results are to be.
@@ -182,7 +178,7 @@ impl CallSettings {
 
     /// Runs `f` as a callee would be: for calls within one module, and tests.
     pub fn enter<T>(&self, f: impl FnOnce(&Call<'_>) -> T) -> T {
-        f(&Call { raw: &self.raw() })
+        f(&Call { raw: self.raw(), _lent: PhantomData })
     }
 }
 

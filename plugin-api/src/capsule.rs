@@ -7,6 +7,7 @@ use crate::abi;
 use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
+use crate::told;
 
 /// A published struct that travels in a capsule of a given name.
 ///
@@ -133,10 +134,9 @@ unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
     // SAFETY: set by `Capsule::of_self_freeing` only, which put `free` there for what `pointer` points at; released once
     // because `release` is cleared. Whoever took the object left NULL behind.
     unsafe {
-        let capsule = &mut *capsule;
-        capsule.release = None;
-        let free: unsafe fn(NonNull<c_void>) = std::mem::transmute(capsule.private_data);
-        if let Some(object) = NonNull::new(std::mem::replace(&mut capsule.pointer, std::ptr::null_mut())) {
+        (*capsule).release = None;
+        let free: unsafe fn(NonNull<c_void>) = std::mem::transmute((*capsule).private_data);
+        if let Some(object) = NonNull::new(std::mem::replace(&mut (*capsule).pointer, std::ptr::null_mut())) {
             Poison::new().leave(|| free(object));
         }
     }
@@ -146,10 +146,9 @@ unsafe extern "C" fn release<T: Named>(capsule: *mut abi::Capsule) {
     // SAFETY: set by `Capsule::new::<T>` only; released once because `release` is cleared. `Owned<T>` is laid out as a
     // T, and whoever moved the object out left a released one behind.
     unsafe {
-        let capsule = &mut *capsule;
-        capsule.release = None;
-        let object = capsule.pointer.cast::<Owned<T>>();
-        capsule.pointer = std::ptr::null_mut();
+        (*capsule).release = None;
+        let object = (*capsule).pointer.cast::<Owned<T>>();
+        (*capsule).pointer = std::ptr::null_mut();
         Poison::new().leave(|| drop(Box::from_raw(object)));
     }
 }
@@ -174,9 +173,9 @@ unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
     // SAFETY: set by `list` only; released once because `release` is cleared. Capsules that were taken out are
     // released structs by now.
     unsafe {
-        let list = &mut *list;
-        list.release = None;
-        let mut raws = Box::from_raw(std::ptr::slice_from_raw_parts_mut(list.capsules, list.n_capsules));
+        (*list).release = None;
+        let mut raws =
+            Box::from_raw(std::ptr::slice_from_raw_parts_mut((*list).capsules, (*list).n_capsules));
         raws.iter_mut().for_each(|raw| raw.release());
     }
 }
@@ -191,8 +190,8 @@ pub(crate) fn unlist(list: Owned<abi::Capsules>) -> Result<Vec<Capsule>> {
         return Ok(Vec::new());
     }
     // SAFETY: a list that is not empty has a first one, whose size is that of all.
-    let stride = if list.capsules.is_null() { 0 } else { unsafe { (*list.capsules).struct_size } };
-    if !abi::is_stride::<abi::Capsule>(stride) || list.n_capsules > MOST {
+    let stride = if list.capsules.is_null() { 0 } else { unsafe { list.capsules.cast::<usize>().read() } };
+    if !told::is_stride::<abi::Capsule>(stride) || list.n_capsules > MOST {
         return Err(Error::invalid_argument(format!(
             "a list of {} capsules of {stride} bytes each is not plausible",
             list.n_capsules

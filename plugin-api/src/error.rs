@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString};
 use std::fmt;
 
 use crate::abi;
+use crate::told;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -110,18 +111,19 @@ impl Error {
     pub unsafe fn write_to(self, to: *mut abi::Error) -> abi::Code {
         // A failure must not look like success, whatever number somebody made up.
         let code = if self.code.0 == abi::OK { abi::INTERNAL } else { self.code.0 };
-        // SAFETY: the caller vouches for the pointer; the struct has had this size since its first version.
-        if to.is_null() || unsafe { (*to).struct_size } < size_of::<abi::Error>() {
-            return code;
-        }
+        // SAFETY: the caller vouches for the pointer and its size.
+        let Ok(bytes) = (unsafe { told::stride(to.cast_const()) }) else { return code };
         let texts = Box::new(Texts { message: c_string(self.message), details: self.details.map(c_string) });
+        let error = abi::Error {
+            code,
+            message: texts.message.as_ptr(),
+            details: texts.details.as_ref().map_or(std::ptr::null(), |d| d.as_ptr()),
+            release: Some(release_error),
+            private_data: Box::into_raw(texts).cast(),
+            ..abi::Error::new()
+        };
         // SAFETY: as above; nothing else refers to the struct during the call that it was made for.
-        let out = unsafe { &mut *to };
-        out.code = code;
-        out.message = texts.message.as_ptr();
-        out.details = texts.details.as_ref().map_or(std::ptr::null(), |d| d.as_ptr());
-        out.release = Some(release_error);
-        out.private_data = Box::into_raw(texts).cast();
+        unsafe { told::fill(to, bytes, error) };
         code
     }
 
@@ -169,14 +171,13 @@ fn c_string(text: String) -> CString {
 }
 
 unsafe extern "C" fn release_error(error: *mut abi::Error) {
-    // SAFETY: set by `write_to` only, whose struct the caller gives back here; `private_data` is its Box, taken once
-    // because `release` is cleared.
+    // SAFETY: set by `write_to` only, whose struct the caller gives back here, perhaps shorter than ours: no reference is
+    // made to it. `private_data` is its Box, taken once because `release` is cleared.
     unsafe {
-        let error = &mut *error;
-        drop(Box::from_raw(error.private_data.cast::<Texts>()));
-        error.release = None;
-        error.message = std::ptr::null();
-        error.details = std::ptr::null();
+        drop(Box::from_raw((*error).private_data.cast::<Texts>()));
+        (*error).release = None;
+        (*error).message = std::ptr::null();
+        (*error).details = std::ptr::null();
     }
 }
 

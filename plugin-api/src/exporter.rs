@@ -50,7 +50,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Exporter {
 #[derive(Clone, Copy)]
 pub struct ExporterHandle<'a> {
     pub(crate) instance: &'a Instance,
-    pub(crate) table: &'a abi::Exporter,
+    pub(crate) table: abi::Exporter,
 }
 
 impl ExporterHandle<'_> {

@@ -4,6 +4,7 @@ use crate::abi;
 use crate::door::put;
 use crate::error::{Error, Result};
 use crate::plugin::Instance;
+use crate::told;
 use crate::words::Options;
 
 /// A format's description.
@@ -92,11 +93,10 @@ impl Format {
     }
 
     /// # Safety
-    /// `format` points at a valid `crossdock_format`.
-    unsafe fn read(format: *const abi::Format) -> Result<Self> {
-        // SAFETY: valid by the caller's word, lists and strings included.
+    /// `raw` is a valid `crossdock_format`, lists and strings included.
+    unsafe fn read(raw: &abi::Format) -> Result<Self> {
+        // SAFETY: the caller's word.
         unsafe {
-            let raw = &*format;
             let texts = |list: *const abi::Str, n: usize, what: &str| -> Result<Vec<String>> {
                 checked(list, n, what)?.iter().map(|s| Ok(s.get()?.to_string())).collect()
             };
@@ -127,7 +127,7 @@ impl Format {
         // SAFETY: the instance's own function on itself.
         Error::check(|err| unsafe { ask(instance.raw(), &mut list, &mut n, err) })?;
         // SAFETY: the instance vouches for its list.
-        unsafe { elements(list, n, "formats", |format| Self::read(format)) }
+        unsafe { told::list(list, n, MOST, "formats", |format| Self::read(&format)) }
     }
 }
 
@@ -136,38 +136,13 @@ impl Format {
 unsafe fn read_options(format: &abi::Format) -> Result<Vec<OptionInfo>> {
     // SAFETY: the caller's word.
     unsafe {
-        elements(format.options, format.n_options, "options", |option| {
-            let option = &*option;
+        told::list(format.options, format.n_options, MOST, "options", |option| {
             Ok(OptionInfo {
                 key: option.key.get()?.to_string(),
                 description: option.description.get()?.to_string(),
             })
         })
     }
-}
-
-/// Reads each of a list of structs that tell their size: that of the first one apart.
-///
-/// # Safety
-/// `list` points at `n` structs, or `n` is 0.
-unsafe fn elements<T, U>(
-    list: *const T,
-    n: usize,
-    what: &str,
-    read: impl Fn(*const T) -> Result<U>,
-) -> Result<Vec<U>> {
-    if n == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: a list that is not empty has a first one, which begins with its `struct_size`.
-    let stride = if list.is_null() { 0 } else { unsafe { list.cast::<usize>().read() } };
-    if !abi::is_stride::<T>(stride) || n > MOST {
-        return Err(Error::invalid_argument(format!(
-            "a list of {n} {what} of {stride} bytes each is not plausible"
-        )));
-    }
-    // SAFETY: as above.
-    (0..n).map(|i| read(unsafe { list.byte_add(i * stride) })).collect()
 }
 
 /// `formats` of an interface.

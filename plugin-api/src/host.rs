@@ -1,14 +1,23 @@
 //! The host as a plugin sees it: a reference-counted handle that answers interface ids.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::abi;
 use crate::error::{Error, Result};
+use crate::told::{self, Told};
 
 /// A counted reference to the `crossdock_host` that made this instance. Whatever the plugin lends out holds one, so
 /// that the host's memory outlives it.
-pub struct Host(NonNull<abi::Host>);
+pub struct Host {
+    object: NonNull<abi::Host>,
+    retain: Count,
+    release: Count,
+    get_interface: Option<GetInterface>,
+}
+
+type Count = unsafe extern "C" fn(*const abi::Host);
+type GetInterface = unsafe extern "C" fn(*const abi::Host, *const c_char) -> *const c_void;
 
 // SAFETY: the object's functions are callable from any thread by contract, and its count is the host's to keep atomic.
 unsafe impl Send for Host {}
@@ -24,47 +33,43 @@ impl Host {
         let host = NonNull::new(host.cast_mut())
             .ok_or_else(|| Error::invalid_argument("the host handle is NULL"))?;
         // SAFETY: live by the caller's word.
-        let table = unsafe { host.as_ref() };
-        if table.struct_size < size_of::<abi::Host>() || table.retain.is_none() || table.release.is_none() {
+        let table = unsafe { told::read(host.as_ptr().cast_const()) }?;
+        if (table.abi_major, table.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
             return Err(Error::version(format!(
-                "the host handle is {} bytes with ABI {}.{}, expected at least {} bytes with ABI {}.{}",
-                table.struct_size,
+                "the host speaks ABI {}.{}, expected {}.{}: get the plugin's build for this host",
                 table.abi_major,
                 table.abi_minor,
-                size_of::<abi::Host>(),
                 abi::ABI_MAJOR,
                 abi::ABI_MINOR
             )));
         }
-        if let Some(retain) = table.retain {
-            // SAFETY: the host's own function on itself.
-            unsafe { retain(host.as_ptr()) };
-        }
-        Ok(Self(host))
+        let (Some(retain), Some(release)) = (table.retain, table.release) else {
+            return Err(Error::invalid_argument("the host handle has no 'retain' or no 'release'"));
+        };
+        // SAFETY: the host's own function on itself.
+        unsafe { retain(host.as_ptr()) };
+        Ok(Self { object: host, retain, release, get_interface: table.get_interface })
     }
 
-    /// An interface that the host offers, or `None`. `T` must be the struct that `id` names and begins with
-    /// `struct_size`.
+    /// An interface that the host offers, or `None`: its address, which its functions want, and a copy of as much of it as
+    /// both sides know.
     ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
-    pub unsafe fn interface<T>(&self, id: &CStr) -> Option<NonNull<T>> {
-        // SAFETY: the object is alive because `self` holds a reference.
-        let get = unsafe { self.0.as_ref() }.get_interface?;
-        // SAFETY: as above, with a NUL-terminated id.
-        let table = unsafe { get(self.0.as_ptr(), id.as_ptr()) };
+    pub unsafe fn interface<T: Told>(&self, id: &CStr) -> Option<(NonNull<T>, T)> {
+        // SAFETY: the object is alive because `self` holds a reference; the id is NUL-terminated.
+        let table = unsafe { self.get_interface?(self.object.as_ptr(), id.as_ptr()) };
         let table = NonNull::new(table.cast_mut().cast::<T>())?;
-        // SAFETY: every interface begins with its `struct_size`.
-        let size = unsafe { *table.as_ptr().cast::<usize>() };
-        (size >= size_of::<T>()).then_some(table)
+        // SAFETY: every interface begins with its true size.
+        Some((table, unsafe { told::read(table.as_ptr().cast_const()) }.ok()?))
     }
 
     /// Writes a line to the host's log; nothing happens where it offers none.
     pub fn log(&self, level: i32, message: &str) {
         // SAFETY: `HostLog` is what the header defines for this id; the string lives for the call.
         unsafe {
-            if let Some(log) = self.interface::<abi::HostLog>(abi::HOST_LOG_ID)
-                && let Some(write) = log.as_ref().write
+            if let Some((log, table)) = self.interface::<abi::HostLog>(abi::HOST_LOG_ID)
+                && let Some(write) = table.write
             {
                 write(log.as_ptr(), level, abi::Str::new(message));
             }
@@ -75,9 +80,7 @@ impl Host {
     /// may keep busy. `None` where the host does not say.
     pub fn session(&self) -> Option<SessionSettings> {
         // SAFETY: `HostSession` is what the header defines for this id.
-        let session = unsafe { self.interface::<abi::HostSession>(abi::HOST_SESSION_ID) }?;
-        // SAFETY: lives as long as the host object, which `self` retains.
-        let session = unsafe { session.as_ref() };
+        let (_, session) = unsafe { self.interface::<abi::HostSession>(abi::HOST_SESSION_ID) }?;
         Some(SessionSettings {
             device: session.device,
             memory_limit_bytes: session.memory_limit,
@@ -105,23 +108,15 @@ pub struct SessionSettings {
 
 impl Clone for Host {
     fn clone(&self) -> Self {
-        // SAFETY: `self` holds a reference, and `retain` was checked to be there.
-        unsafe {
-            if let Some(retain) = self.0.as_ref().retain {
-                retain(self.0.as_ptr());
-            }
-        }
-        Self(self.0)
+        // SAFETY: `self` holds a reference, so that the object is alive.
+        unsafe { (self.retain)(self.object.as_ptr()) };
+        Self { ..*self }
     }
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         // SAFETY: gives back the one reference that `self` holds.
-        unsafe {
-            if let Some(release) = self.0.as_ref().release {
-                release(self.0.as_ptr());
-            }
-        }
+        unsafe { (self.release)(self.object.as_ptr()) };
     }
 }

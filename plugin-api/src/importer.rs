@@ -77,7 +77,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Importer {
 #[derive(Clone, Copy)]
 pub struct ImporterHandle<'a> {
     pub(crate) instance: &'a Instance,
-    pub(crate) table: &'a abi::Importer,
+    pub(crate) table: abi::Importer,
 }
 
 impl ImporterHandle<'_> {

@@ -21,8 +21,10 @@ mod owned;
 mod plan;
 mod plugin;
 mod sink;
+pub mod sizes;
 mod source;
 mod stream;
+pub mod told;
 mod words;
 mod writer;
 

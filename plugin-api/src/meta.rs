@@ -27,7 +27,7 @@ impl About {
         let mut sizes = [0; abi::META_SIZES];
         let mut i = 0;
         while i < abi::BUILT_SIZES.len() {
-            sizes[i] = abi::BUILT_SIZES[i].1;
+            sizes[i] = abi::BUILT_SIZES[i].bytes;
             i += 1;
         }
         PluginMeta {
@@ -38,7 +38,7 @@ impl About {
             n_sizes: abi::BUILT_SIZES.len() as u32,
             name: text(self.name),
             version: text(self.version),
-            api_range: text("^0.1.0"),
+            api_range: text(abi::API_RANGE),
             licence: text(self.licence),
             toolchain: text(env!("CROSSDOCK_TOOLCHAIN")),
             panic: text(if cfg!(panic = "unwind") { "unwind" } else { "abort" }),

@@ -6,6 +6,7 @@ use crate::abi;
 use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
+use crate::told;
 use crate::words::Device;
 
 /// One column's fate.
@@ -89,26 +90,15 @@ unsafe extern "C" fn release(plan: *mut abi::Plan) {
     }
 }
 
+/// More than any table has columns.
+const MOST: usize = 1 << 20;
+
 /// # Safety
 /// The plan's list and strings are valid until it is released.
 pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>> {
-    if plan.n_columns == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: valid by the caller's word.
-    let stride = if plan.columns.is_null() { 0 } else { unsafe { (*plan.columns).struct_size } };
-    if !abi::is_stride::<abi::ColumnPlan>(stride) || plan.n_columns > 1 << 20 {
-        return Err(Error::internal(format!(
-            "a plan of {} columns of {stride} bytes each is not plausible",
-            plan.n_columns
-        )));
-    }
-    let mut columns = Vec::with_capacity(plan.n_columns);
-    for i in 0..plan.n_columns {
-        // SAFETY: as above.
-        let raw = unsafe { &*plan.columns.byte_add(i * stride) };
+    let read = |raw: abi::ColumnPlan| {
         let verdict = VERDICTS.iter().find(|(_, v, _)| *v == raw.verdict).map(|(v, ..)| *v);
-        // SAFETY: as above.
+        // SAFETY: the caller's word.
         let (name, reason) = unsafe { (raw.name.get()?.to_string(), raw.reason.get()?.to_string()) };
         let verdict = verdict.ok_or_else(|| {
             Error::internal(format!(
@@ -116,7 +106,8 @@ pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>
                 raw.verdict
             ))
         })?;
-        columns.push(ColumnPlan { name, verdict, to: raw.to, reason });
-    }
-    Ok(columns)
+        Ok(ColumnPlan { name, verdict, to: raw.to, reason })
+    };
+    // SAFETY: as above.
+    unsafe { told::list(plan.columns, plan.n_columns, MOST, "columns of a plan", read) }
 }

@@ -12,6 +12,7 @@ use crate::exporter::{self, Exporter, ExporterHandle};
 use crate::format::FormatTable;
 use crate::host::Host;
 use crate::importer::{self, Importer, ImporterHandle};
+use crate::told::{self, Told};
 
 /// What an author writes; [`crate::crossdock_plugin!`] exports it.
 pub trait Plugin: Sized + Send + Sync + 'static {
@@ -185,15 +186,14 @@ impl Instance {
         self.raw.as_ptr()
     }
 
+    /// A copy of an interface, as far as both sides know it: its functions take the instance, and not its address.
+    ///
     /// # Safety
     /// `T` is the struct that the header defines for `id`.
-    unsafe fn interface<T>(&self, id: &CStr) -> Option<&T> {
-        // SAFETY: the entry's own function on its own instance; the table begins with its `struct_size` and lives as
-        // long as the instance.
-        unsafe {
-            let table = NonNull::new((self.entry.get_interface?)(self.raw(), id.as_ptr()).cast_mut())?;
-            (*table.as_ptr().cast::<usize>() >= size_of::<T>()).then(|| table.cast::<T>().as_ref())
-        }
+    unsafe fn interface<T: Told>(&self, id: &CStr) -> Option<T> {
+        // SAFETY: the entry's own function on its own instance; the table is null, or begins with its true size and lives
+        // as long as the instance.
+        unsafe { told::read((self.entry.get_interface?)(self.raw(), id.as_ptr()).cast::<T>()) }.ok()
     }
 
     /// Its importer, if it has one.

@@ -227,12 +227,11 @@ unsafe extern "C" fn read_at(
 unsafe extern "C" fn release(source: *mut abi::Source) {
     // SAFETY: set by `Source::new` only; released once because `release` is cleared.
     unsafe {
-        let source = &mut *source;
-        source.release = None;
-        if !source.map.is_null() {
-            release_map(source.map_private);
+        (*source).release = None;
+        if !(*source).map.is_null() {
+            release_map((*source).map_private);
         }
-        let shell = Box::from_raw(source.private_data.cast::<Shell>());
+        let shell = Box::from_raw((*source).private_data.cast::<Shell>());
         shell.poison.clone().leave(move || drop(shell));
     }
 }

@@ -12,7 +12,7 @@ pub fn host_abi() -> semver::Version {
 
 /// The names of the ABI structs whose sizes metadata lists, in that order.
 pub fn struct_names() -> impl Iterator<Item = &'static str> {
-    abi::BUILT_SIZES.iter().map(|(name, _)| *name)
+    abi::BUILT_SIZES.iter().map(|size| size.name)
 }
 
 /// Versions and struct sizes, as the metadata states them.
@@ -24,21 +24,22 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
     if !metadata.api_range.matches(&host) {
         return Err(Refusal::AbiRange { range: metadata.api_range.clone(), host });
     }
-    let expected = abi::BUILT_SIZES;
-    if metadata.sizes.len() != expected.len() {
+    if metadata.sizes.len() < abi::FEWEST_SIZES {
         return Err(Refusal::StructSizes(format!(
-            "it lists {} structs, expected {}",
+            "it lists {} structs, expected at least {}",
             metadata.sizes.len(),
-            expected.len()
+            abi::FEWEST_SIZES
         )));
     }
-    let differing: Vec<String> = expected
-        .iter()
-        .zip(&metadata.sizes)
-        .filter(|((_, expected), got)| expected != *got)
-        .map(|((name, expected), got)| format!("{name} expected {expected} bytes, got {got}"))
+    // Within a minor structs grow at their tails: another release's are longer or shorter, and understood.
+    let strange = abi::BUILT_SIZES.iter().zip(&metadata.sizes).filter(|(ours, got)| !ours.admits(**got));
+    let strange: Vec<String> = strange
+        .map(|(ours, got)| {
+            let how = if ours.is_open() { "at least " } else { "" };
+            format!("{} expected {how}{} bytes, got {got}", ours.name, ours.least)
+        })
         .collect();
-    if differing.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(differing.join("; "))) }
+    if strange.is_empty() { Ok(()) } else { Err(Refusal::StructSizes(strange.join("; "))) }
 }
 
 /// The entry, before anything in it is called.
@@ -47,7 +48,7 @@ pub(super) fn check_entry(entry: &abi::PluginEntry) -> Result<(), Refusal> {
     if entry.magic != abi::PLUGIN_MAGIC {
         return bad(format!("magic number {:#018x}, expected {:#018x}", entry.magic, abi::PLUGIN_MAGIC));
     }
-    let expected = size_of::<abi::PluginEntry>();
+    let expected = abi::ENTRY_LEAST;
     if entry.struct_size < expected {
         return bad(format!("struct size {} bytes, expected at least {expected}", entry.struct_size));
     }

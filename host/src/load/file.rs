@@ -70,10 +70,9 @@ impl PluginFile {
 
     fn try_load(&self) -> Result<(Metadata, &'static abi::PluginEntry), Refusal> {
         let (opened, metadata, entry_bytes) = self.judge()?;
-        if entry_bytes.is_none_or(|n| n < size_of::<abi::PluginEntry>() as u64) {
-            return Err(Refusal::NoEntry);
-        }
-        let entry = opened.image()?;
+        let entry_bytes = entry_bytes.and_then(|n| usize::try_from(n).ok());
+        let entry_bytes = entry_bytes.filter(|n| *n >= abi::ENTRY_LEAST).ok_or(Refusal::NoEntry)?;
+        let entry = opened.image(entry_bytes)?;
         checks::check_entry(entry)?;
         Ok((metadata, entry))
     }
@@ -138,8 +137,8 @@ fn images() -> &'static Mutex<HashMap<(u64, u64), Image>> {
 
 impl Opened {
     /// The entry of the mapped file, which is mapped now if it was not before. One inode is one image, with one set of
-    /// statics, whoever loads it.
-    fn image(self) -> Result<&'static abi::PluginEntry, Refusal> {
+    /// statics, whoever loads it. Its entry has `entry_bytes` bytes.
+    fn image(self, entry_bytes: usize) -> Result<&'static abi::PluginEntry, Refusal> {
         // Held while the library's constructors run, so that two threads do not load one file twice. A constructor
         // that loads Crossdock plugins itself would wait for ever; there is no use for one.
         let mut images = images().lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,8 +160,8 @@ impl Opened {
         let entry = unsafe { library.get::<*const abi::PluginEntry>(abi::ENTRY_SYMBOL) };
         let entry = match entry.map(|symbol| symbol.into_raw().cast::<abi::PluginEntry>()) {
             Ok(raw) if raw.is_null() || !raw.is_aligned() => Err(format!("it lies at {raw:p}")),
-            // SAFETY: aligned, of sufficient length, and constant data of an image that is never unloaded.
-            Ok(raw) => Ok(unsafe { &*raw }),
+            // SAFETY: aligned, and constant data of that many bytes.
+            Ok(raw) => Ok(unsafe { known(raw, entry_bytes) }),
             Err(error) => Err(loader_words(&error, &name)),
         };
         // Dropping it would only lower the loader's count of an image that stays anyway.
@@ -170,6 +169,20 @@ impl Opened {
         images.insert(inode, Image { _file: self.file, state, entry: entry.clone() });
         entry.map_err(Refusal::BadEntry)
     }
+}
+
+/// As much of an entry as it has, and as we know, for ever: the image that it is of stays for ever too.
+///
+/// # Safety
+/// `entry` points at `bytes` bytes.
+unsafe fn known(entry: *const abi::PluginEntry, bytes: usize) -> &'static abi::PluginEntry {
+    let ours = Box::leak(Box::new(abi::PluginEntry::default()));
+    // SAFETY: magic number and size come first in every version.
+    let told = unsafe { (*entry).struct_size }.max(std::mem::offset_of!(abi::PluginEntry, abi_major));
+    let bytes = bytes.min(told).min(size_of::<abi::PluginEntry>());
+    // SAFETY: both have that many bytes; what a shorter one lacks stays zero, which is no function.
+    unsafe { std::ptr::copy_nonoverlapping(entry.cast::<u8>(), std::ptr::from_mut(ours).cast(), bytes) };
+    ours
 }
 
 /// The loader's own message, which names an unresolved symbol, without the descriptor's path that nobody knows.

@@ -67,16 +67,24 @@ impl Metadata {
 
     fn from_data<'data, R: ReadRef<'data>>(data: R) -> Result<Self, MetadataError> {
         let bytes = elf::metadata_bytes(data)?;
-        let expected = size_of::<abi::PluginMeta>();
-        if bytes.len() < expected {
+        if bytes.len() < abi::META_LEAST {
             return Err(MetadataError::Bad(format!(
-                "the symbol has {} bytes, expected at least {expected}",
-                bytes.len()
+                "the symbol has {} bytes, expected at least {}",
+                bytes.len(),
+                abi::META_LEAST
             )));
         }
-        // SAFETY: `bytes` holds a whole `PluginMeta`, whose fields are integers and byte arrays: any bytes are a value.
-        // The read makes no demand on alignment.
-        let raw = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<abi::PluginMeta>()) };
+        let mut raw = abi::PluginMeta::default();
+        let known = bytes.len().min(size_of::<abi::PluginMeta>());
+        // SAFETY: both have that many bytes; the fields are integers and byte arrays, of which any bytes are a value.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast(), known) };
+        // No more than the struct has today was looked for.
+        if known < size_of::<abi::PluginMeta>() && raw.struct_size as usize > known {
+            return Err(MetadataError::Bad(format!(
+                "the symbol has {known} bytes, expected the {} of its struct size",
+                raw.struct_size
+            )));
+        }
         Self::from_raw(&raw)
     }
 
@@ -89,20 +97,22 @@ impl Metadata {
                 abi::META_MAGIC
             )));
         }
-        let expected = size_of::<abi::PluginMeta>();
-        if (raw.struct_size as usize) < expected {
+        if (raw.struct_size as usize) < abi::META_LEAST {
             return Err(MetadataError::Bad(format!(
-                "its struct size is {} bytes, expected at least {expected}",
-                raw.struct_size
+                "its struct size is {} bytes, expected at least {}",
+                raw.struct_size,
+                abi::META_LEAST
             )));
         }
-        let sizes = raw.sizes.get(..raw.n_sizes as usize).ok_or_else(|| {
-            MetadataError::Bad(format!(
-                "it lists {} struct sizes, expected at most {}",
-                raw.n_sizes,
-                abi::META_SIZES
-            ))
-        })?;
+        // A later version's list may be longer than ours: of that we know the beginning.
+        let room = (raw.struct_size as usize - abi::META_LEAST) / size_of::<u32>();
+        if raw.n_sizes as usize > room {
+            return Err(MetadataError::Bad(format!(
+                "it lists {} struct sizes, expected at most {room}",
+                raw.n_sizes
+            )));
+        }
+        let sizes = &raw.sizes[..abi::META_SIZES.min(raw.n_sizes as usize)];
         let name = text("name", &raw.name)?;
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
             return Err(MetadataError::Bad(format!(

@@ -47,7 +47,7 @@ impl Event {
     pub fn sync_event(&self) -> *mut c_void {
         let table = self.0.memory.table();
         // SAFETY: the table's own function on an event that it made.
-        table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(table, self.0.raw) })
+        table.event_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 }
 
@@ -56,7 +56,7 @@ impl Drop for Inner {
         let table = self.memory.table();
         if let Some(destroy) = table.event_destroy {
             // SAFETY: made by this table, destroyed once.
-            unsafe { destroy(table, self.raw) };
+            unsafe { destroy(self.memory.object(), self.raw) };
         }
     }
 }

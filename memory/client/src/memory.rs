@@ -14,7 +14,10 @@ use crate::{ALIGNMENT, BufferMut, Stream};
 pub struct Memory(pub(crate) Arc<Inner>);
 
 pub(crate) struct Inner {
-    table: NonNull<abi::Memory>,
+    /// What its functions are given.
+    object: NonNull<abi::Memory>,
+    /// As much of it as this plugin knows, and this host has.
+    table: abi::Memory,
     _host: Host,
 }
 
@@ -45,7 +48,7 @@ macro_rules! call {
         match table.$f {
             // SAFETY: the table's own function on itself; the handles in the arguments were made by this table, and
             // the pointers are to locals or to ranges that the safe caller borrows for the call.
-            Some(f) => $crate::memory::check(|err| unsafe { f(table, $($arg,)* err) }),
+            Some(f) => $crate::memory::check(|err| unsafe { f($memory.object(), $($arg,)* err) }),
             None => Err(crossdock_plugin_api::Error::unsupported(concat!(
                 "this host's memory interface has no function '", stringify!($f), "'"))),
         }
@@ -62,18 +65,22 @@ impl Memory {
     /// The memory that `host` offers.
     pub fn from_host(host: &Host) -> Result<Self> {
         // SAFETY: `abi::Memory` is what the header defines for this id.
-        let table = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.ok_or_else(|| {
-            Error::version(
-                "the host offers no 'crossdock.host.memory/1' of the size that this plugin was built with",
-            )
+        let memory = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) };
+        let (object, table) = memory.ok_or_else(|| {
+            Error::version("the host offers no 'crossdock.host.memory/1', or one too short to be of use")
         })?;
-        Ok(Self(Arc::new(Inner { table, _host: host.clone() })))
+        Ok(Self(Arc::new(Inner { object, table, _host: host.clone() })))
     }
 
     #[inline]
     pub(crate) fn table(&self) -> &abi::Memory {
-        // SAFETY: lives as long as the host object, which `Inner` holds a reference to.
-        unsafe { self.0.table.as_ref() }
+        &self.0.table
+    }
+
+    /// The host's own object, which lives as long as the host that `Inner` holds a reference to.
+    #[inline]
+    pub(crate) fn object(&self) -> *const abi::Memory {
+        self.0.object.as_ptr()
     }
 
     /// All devices that work can be sent to.
@@ -177,6 +184,6 @@ impl Memory {
         }
         let f = self.table().host_address?;
         // SAFETY: the table's own function on itself; it looks at the address as a number.
-        NonNull::new(unsafe { f(self.table(), device, address as *const _, bytes) }.cast())
+        NonNull::new(unsafe { f(self.object(), device, address as *const _, bytes) }.cast())
     }
 }

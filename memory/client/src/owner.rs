@@ -61,7 +61,7 @@ impl Drop for Owner {
                 let flags = if *self.lent.get_mut() { abi::FREE_LENT } else { 0 };
                 if let Some(free) = memory.table().free {
                     // SAFETY: the block was allocated by this memory and is freed here once; the events live in `uses`.
-                    unsafe { free(memory.table(), *block, raw.as_ptr(), raw.len(), flags) };
+                    unsafe { free(memory.object(), *block, raw.as_ptr(), raw.len(), flags) };
                 }
             }
             Kind::Foreign(owner) => {

@@ -60,7 +60,7 @@ impl Stream {
     pub fn native(&self) -> *mut c_void {
         let table = self.0.memory.table();
         // SAFETY: the table's own function on a stream that it made.
-        table.stream_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(table, self.0.raw) })
+        table.stream_raw.map_or(std::ptr::null_mut(), |f| unsafe { f(self.0.memory.object(), self.0.raw) })
     }
 
     /// Whether it records a graph instead of running.
@@ -132,7 +132,7 @@ impl Drop for Inner {
             && let Some(destroy) = self.memory.table().stream_destroy
         {
             // SAFETY: made by this table, destroyed once.
-            unsafe { destroy(self.memory.table(), self.raw) };
+            unsafe { destroy(self.memory.object(), self.raw) };
         }
     }
 }

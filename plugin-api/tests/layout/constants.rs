@@ -107,7 +107,7 @@ fn the_symbols_that_the_header_promises_are_those_that_rust_looks_for() {
 
 #[test]
 fn the_list_of_built_sizes_has_the_same_order_in_c_and_rust() {
-    let names: Vec<&str> = abi::BUILT_SIZES.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = abi::BUILT_SIZES.iter().map(|size| size.name).collect();
     assert_eq!(header::meta_sizes(), names);
 
     let unit = "#include \"crossdock.h\"\n#include <stdio.h>\n\
@@ -120,7 +120,7 @@ fn the_list_of_built_sizes_has_the_same_order_in_c_and_rust() {
     let printed = Language::C.run(unit, &program);
     std::fs::remove_file(&program).unwrap_or_default();
     let printed: Vec<u32> = printed.unwrap().lines().map(|line| line.parse().unwrap()).collect();
-    let mut expected: Vec<u32> = abi::BUILT_SIZES.iter().map(|(_, bytes)| *bytes).collect();
+    let mut expected: Vec<u32> = abi::BUILT_SIZES.iter().map(|size| size.bytes).collect();
     expected.resize(abi::META_SIZES, 0);
     assert_eq!(printed, expected);
 }

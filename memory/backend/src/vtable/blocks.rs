@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crossdock_plugin_api::{Device, Error, abi};
+use crossdock_plugin_api::{Device, abi, told};
 
 use super::{enter, enter_quietly, list, out};
 use crate::account::Block;
@@ -25,15 +25,7 @@ pub(super) unsafe extern "C" fn devices(
                 if i >= capacity {
                     continue;
                 }
-                let first = out(infos, "devices")?.struct_size;
-                if first < size_of::<abi::DeviceInfo>()
-                    || !first.is_multiple_of(align_of::<abi::DeviceInfo>())
-                {
-                    return Err(Error::invalid_argument(format!(
-                        "devices: expected elements of at least {} bytes, got a struct_size of {first}",
-                        size_of::<abi::DeviceInfo>()
-                    )));
-                }
+                let first = told::stride(infos.cast_const()).map_err(|e| e.context("devices"))?;
                 let about = device.describe();
                 let info = abi::DeviceInfo {
                     struct_size: first,
@@ -44,7 +36,7 @@ pub(super) unsafe extern "C" fn devices(
                     host_accessible: about.host_accessible.into(),
                     reserved: 0,
                 };
-                infos.byte_add(first * i).write(info);
+                told::fill(infos.byte_add(first * i), first, info);
             }
             *n = total;
             Ok(())
@@ -141,15 +133,9 @@ pub(super) unsafe extern "C" fn launch(
     // SAFETY: as the header.
     unsafe {
         enter(memory, err, |account| {
-            // Only `struct_size` is looked at before it is known to cover the rest.
-            let struct_size = if kernel.is_null() { 0 } else { *kernel.cast::<usize>() };
-            if struct_size < size_of::<abi::Kernel>() {
-                return Err(Error::invalid_argument(format!(
-                    "launch: expected a kernel of at least {} bytes, got {struct_size}",
-                    size_of::<abi::Kernel>()
-                )));
-            }
-            account.launch(stream, &*kernel, grid, list(args, n_args, "launch")?)
+            told::stride(kernel).map_err(|e| e.context("launch"))?;
+            let kernel = told::read(kernel)?;
+            account.launch(stream, &kernel, grid, list(args, n_args, "launch")?)
         })
     }
 }
@@ -163,19 +149,10 @@ pub(super) unsafe extern "C" fn pointer(
     // SAFETY: as the header.
     unsafe {
         enter(memory, err, |account| {
-            let place = out(place, "pointer")?;
-            if place.struct_size < size_of::<abi::Pointer>() {
-                return Err(Error::invalid_argument(format!(
-                    "pointer: expected a struct of at least {} bytes, got a struct_size of {}",
-                    size_of::<abi::Pointer>(),
-                    place.struct_size
-                )));
-            }
+            told::stride(place.cast_const()).map_err(|e| e.context("pointer"))?;
             let (device, base, bytes) = account.pointer(address)?;
-            place.device = device;
-            place.base = base as *const c_void;
-            place.bytes = bytes as u64;
-            Ok(())
+            let base = base as *const c_void;
+            told::write(place, abi::Pointer { device, base, bytes: bytes as u64, ..abi::Pointer::new() })
         })
     }
 }
