@@ -253,7 +253,7 @@ class Made:
         tensor = DLTensor(
             data=self._array.ctypes.data if data is None else data,
             device=DLDevice(*device),
-            ndim=ndim if ndim is not None else len(shape or strides or (0,)),
+            ndim=ndim if ndim is not None else 1 if shape is None else len(shape),
             dtype=DLDataType(*dtype),
             shape=None if shape is None else ctypes.addressof(self._shape),
             strides=None if strides is None else ctypes.addressof(self._strides),

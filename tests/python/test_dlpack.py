@@ -27,7 +27,6 @@ from tensors import (
 
 import capi
 
-pytestmark = pytest.mark.usefixtures("library")
 forms = pytest.mark.parametrize("form", FORMATS)
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 ROWS = 131

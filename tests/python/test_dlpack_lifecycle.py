@@ -272,7 +272,7 @@ def test_many_threads_bring_and_send_at_once(host, session):
                 (capsule,) = send(session, batch, copy=("needed", "always")[turn % 2])
                 np.testing.assert_array_equal(np.from_dlpack(Lender(capsule)), array[:: 1 + turn % 2])
                 np.testing.assert_array_equal(values(batch.column(0)), array[:: 1 + turn % 2])
-        except BaseException as failure:  # noqa: BLE001 - whatever it is, the test fails by it
+        except BaseException as failure:
             failures.append(failure)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]

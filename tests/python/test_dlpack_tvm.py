@@ -32,7 +32,6 @@ from tensors import (
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
-pytestmark = pytest.mark.usefixtures("library")
 forms = pytest.mark.parametrize("form", FORMATS)
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 
