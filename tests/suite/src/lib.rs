@@ -74,3 +74,26 @@ pub fn assert_nothing_left(output: &Path) {
         .collect();
     assert!(left.is_empty(), "left behind: {left:?}");
 }
+
+/// The plugin `csv` of `examples/c-plugin`, built as its users build it: with `make`. It lies in a folder of its own, so
+/// that only who names it finds it.
+pub fn csv_plugin() -> PathBuf {
+    csv_plugin_with("csv-plugin", "")
+}
+
+/// The same with more compiler flags, in another folder. Built anew only where a source is newer.
+pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/c-plugin");
+    let folder = built().join(folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    // Test programs run side by side.
+    let lock = std::fs::File::create(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let sanitizer = std::env::var("CROSSDOCK_TEST_C_FLAGS").unwrap_or_default();
+    let mut make = Command::new("make");
+    make.arg("--silent").arg("--directory").arg(&source).arg(format!("OUT={}", folder.display()));
+    make.arg(format!("CFLAGS=-O2 -g {sanitizer} {flags}")).env_remove("MAKEFLAGS").env_remove("MAKELEVEL");
+    let out = make.output().expect("make");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    folder.join("libcrossdock_csv_plugin.so")
+}

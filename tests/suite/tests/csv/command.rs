@@ -1,0 +1,145 @@
+//! The plugin through the command.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use crossdock_tests::{assert_refused, command, crossdock, csv_plugin, sample};
+
+fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (csv, arrow) = (folder.path().join("a.csv"), folder.path().join("a.arrow"));
+    (folder, csv, arrow)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn convert(from: &Path, to: &Path, more: &[&str]) -> Output {
+    let plugin = csv_plugin();
+    let arguments = ["convert", text(from), text(to), "--plugins", text(&plugin), "--quiet"];
+    crossdock(&[&arguments[..], more].concat())
+}
+
+#[track_caller]
+fn assert_done(out: &Output) {
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn the_sample_goes_to_csv_and_back_by_its_endings() {
+    let (folder, csv, arrow) = place();
+    assert_done(&convert(&sample(), &csv, &[]));
+    let first = std::fs::read_to_string(&csv).unwrap();
+    assert_eq!(first.lines().count(), 27_005);
+    assert!(first.starts_with("year,month,day,"));
+    // Inferred types hold the same values: they print the same.
+    assert_done(&convert(&csv, &arrow, &[]));
+    let again = folder.path().join("again.csv");
+    assert_done(&convert(&arrow, &again, &["--from", "arrow-ipc", "--to", "csv"]));
+    assert!(first == std::fs::read_to_string(&again).unwrap());
+    // And from one CSV file to another, of another dialect, and back.
+    let other = folder.path().join("other.txt");
+    assert_done(&convert(
+        &csv,
+        &other,
+        &["--to", "csv", "--to-option", "delimiter=tab", "--to-option", "null=NA"],
+    ));
+    let tabs = std::fs::read_to_string(&other).unwrap();
+    assert!(tabs.starts_with("year\tmonth\t") && tabs.contains("\tNA\t"));
+    let back = ["--from", "csv", "--from-option", "delimiter=tab", "--from-option", "null=NA"];
+    assert_done(&convert(&other, &again, &back));
+    assert!(first == std::fs::read_to_string(&again).unwrap());
+}
+
+#[test]
+fn pipes_are_read_and_written_on_every_device() {
+    let (_folder, csv, _) = place();
+    assert_done(&convert(&sample(), &csv, &[]));
+    let whole = std::fs::read(&csv).unwrap();
+    for device in ["cpu", "untouchable"] {
+        let plugin = csv_plugin();
+        let arguments = [
+            "convert",
+            "-",
+            "-",
+            "--from",
+            "csv",
+            "--to",
+            "csv",
+            "--plugins",
+            text(&plugin),
+            "--quiet",
+            "--device",
+            device,
+        ];
+        let mut child = command(&arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let bytes = whole.clone();
+        let feeder =
+            std::thread::spawn(move || bytes.chunks(777).for_each(|chunk| stdin.write_all(chunk).unwrap()));
+        let out = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        assert_done(&out);
+        assert!(out.stdout == whole, "{device}");
+    }
+}
+
+#[test]
+fn the_plan_says_what_is_printed_and_what_cannot_be() {
+    let plugin = csv_plugin();
+    let sample = sample();
+    let out = crossdock(&["plan", text(&sample), "--to", "csv", "--plugins", text(&plugin), "--json"]);
+    assert_done(&out);
+    let plan: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let columns = plan["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), 21);
+    for column in columns {
+        assert_eq!(column["verdict"], "converted", "{column}");
+        let dictionary = column["type"].as_str().unwrap().starts_with("Dictionary");
+        assert_eq!(column["reason"].as_str().unwrap().contains("dictionary"), dictionary, "{column}");
+    }
+}
+
+#[test]
+fn errors_end_with_one_line_and_no_file() {
+    let (_folder, csv, arrow) = place();
+    std::fs::write(&csv, "a,b\n1,2\n3,\"4\n").unwrap();
+    assert_refused(&convert(&csv, &arrow, &[]), &["csv 0.1.0", "a.csv", "line 3", "never closed"], &arrow);
+    std::fs::write(&csv, format!("a,b\n{}x,1\n", "1,2\n".repeat(20_000))).unwrap();
+    let expected = ["a.csv", "line 20002", "column 'a'", "expected int64", "got 'x'", "types=", "infer_rows"];
+    assert_refused(&convert(&csv, &arrow, &[]), &expected, &arrow);
+    assert_done(&convert(&csv, &arrow, &["--from-option", "types=a:utf8"]));
+    std::fs::remove_file(&arrow).unwrap();
+    std::fs::write(&csv, "a,b\n1,2\n").unwrap();
+    let out = convert(&csv, &arrow, &["--memory", "100kB"]);
+    assert_refused(&out, &["csv 0.1.0", "no room for", "100000"], &arrow);
+    std::fs::write(&csv, "").unwrap();
+    assert_refused(&convert(&csv, &arrow, &[]), &["a.csv", "empty"], &arrow);
+}
+
+#[test]
+fn options_are_listed_and_others_refused_by_name() {
+    let plugin = csv_plugin();
+    let out = crossdock(&["plugins", "--explain", "--plugins", text(&plugin)]);
+    let words = String::from_utf8(out.stdout).unwrap();
+    for key in
+        ["header", "delimiter", "quote", "null", "types", "infer_rows", "batch_rows", "max_field_bytes"]
+    {
+        assert!(words.contains(key), "{words} does not list {key}");
+    }
+    let (_folder, csv, arrow) = place();
+    std::fs::write(&csv, "a\n1\n").unwrap();
+    let out = convert(&csv, &arrow, &["--from-option", "colour=red"]);
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_ne!(out.status.code(), Some(0));
+    assert!(stderr.contains("colour") && stderr.contains("infer_rows"), "{stderr}");
+    assert!(!arrow.exists());
+}

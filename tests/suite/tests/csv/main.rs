@@ -1,0 +1,12 @@
+//! The plugin in plain C, `examples/c-plugin`: CSV both ways, through the library and the command.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bench;
+mod command;
+mod faults;
+mod inference;
+mod malformed;
+mod mutations;
+mod round_trips;
+mod tables;
+mod work;
