@@ -1,0 +1,135 @@
+"""The plugin in plain C, examples/c-plugin, against pyarrow.csv: each reads what the other writes, value by value."""
+
+import datetime
+import os
+import random
+import subprocess
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pytest
+
+from conftest import ROOT
+from peers import differs, read, write
+
+INFERRED = {
+    "i": pa.array([1, None, -(2**63), 2**63 - 1, 0]),
+    "f": pa.array([0.1, None, -1e300, 1 / 3, 5e-324]),
+    "b": pa.array([True, False, None, True, False]),
+    "s": pa.array(["", None, 'a "b", c', "two\nlines", "héé 🦀"]),
+    "d": pa.array([datetime.date(2013, 1, 31), None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
+    "t": pa.array([datetime.datetime(2013, 1, 31, 10, 0, 0, 123456), None, None, None, None], pa.timestamp("us")),
+}
+
+
+@pytest.fixture(scope="session")
+def plugin(tmp_path_factory):
+    """The plugin, built as its users build it."""
+    folder = tmp_path_factory.mktemp("csv-plugin")
+    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
+    command = ["make", "--silent", "--directory", ROOT / "examples" / "c-plugin", f"OUT={folder}"]
+    subprocess.run(command, check=True, env=environment)
+    return folder / "libcrossdock_csv_plugin.so"
+
+
+@pytest.fixture
+def through(convert, plugin):
+    """Converts with the plugin; more flags may be given."""
+    return lambda source, target, *flags: convert(source, target, "--plugins", plugin, *flags)
+
+
+def peer_reads(path, types, **parse):
+    """pyarrow's reading of a file, where only an unquoted empty field is null."""
+    options = csv.ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+    )
+    return csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True, **parse), convert_options=options)
+
+
+def assert_columns(expected, got):
+    for name in expected.column_names:
+        want, have = (table[name].combine_chunks() for table in (expected, got))
+        assert differs(want, have) is None, f"{name}: {differs(want, have)}"
+
+
+def written(tmp_path, table):
+    path = tmp_path / "in.arrow"
+    write(path, "file", table.schema, table.to_batches())
+    return path
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "tab"])
+def test_pyarrow_reads_what_we_write(tmp_path, through, delimiter):
+    table = pa.table(
+        INFERRED
+        | {
+            "i8": pa.array([-128, None, 127, 0, 1], pa.int8()),
+            "u64": pa.array([2**64 - 1, None, 0, 1, 2], pa.uint64()),
+            "f32": pa.array([0.1, None, 3.4028235e38, 1e-45, -0.0], pa.float32()),
+            "dictionary": pa.array(["a", None, "b", "", "a"]).dictionary_encode(),
+            "utc": pa.array([0, None, 1, -1, 10**9], pa.timestamp("ms", "UTC")),
+        }
+    )
+    out = tmp_path / "out.csv"
+    through(written(tmp_path, table), out, "--to-option", f"delimiter={delimiter}")
+    plain = table.set_column(
+        table.schema.get_field_index("dictionary"), "dictionary", table["dictionary"].cast(pa.string())
+    )
+    types = {field.name: field.type for field in plain.schema}
+    got = peer_reads(out, types, delimiter="\t" if delimiter == "tab" else delimiter)
+    assert_columns(plain, got)
+
+
+def test_we_read_what_pyarrow_writes(tmp_path, through):
+    table = pa.table(INFERRED)
+    source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
+    csv.write_csv(table, source, csv.WriteOptions(quoting_style="needed"))
+    through(source, out, "--from-option", "types=d:date32,t:timestamp[us]")
+    _, batches = read(out, "file")
+    # Its writer quotes all texts that are not null, so that an empty one is told from a null.
+    assert_columns(table, pa.Table.from_batches(batches))
+
+
+def test_all_fields_in_quotes_are_inferred_as_others_are(tmp_path, through):
+    table = pa.table({"i": [1, 2], "f": [0.5, 1.5], "s": ["x", "1"]})
+    source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
+    source.write_text('"i","f","s"\n"1","0.5","x"\n"2","1.5","1"\n')
+    through(source, out)
+    _, batches = read(out, "file")
+    assert_columns(table, pa.Table.from_batches(batches))
+
+
+def test_the_sample_is_the_same_table_to_both(tmp_path, through, sample):
+    ours, out = tmp_path / "flights.csv", tmp_path / "flights.arrow"
+    through(sample, ours)
+    through(ours, out)
+    schema, batches = read(out, "file")
+    got = pa.Table.from_batches(batches)
+    assert_columns(peer_reads(ours, {field.name: field.type for field in schema}), got)
+    _, original = read(sample, "file")
+    original = pa.Table.from_batches(original)
+    for name in original.column_names:
+        want = original[name].cast(got.schema.field(name).type)
+        assert differs(want.combine_chunks(), got[name].combine_chunks()) is None, name
+
+
+def test_floats_of_any_bits_are_those_that_pyarrow_reads(tmp_path, through):
+    numbers = random.Random(7)
+    bits = pa.array([numbers.getrandbits(63) for _ in range(20_000)], pa.int64())
+    values = bits.view(pa.float64())
+    values = pc.if_else(pc.is_finite(values), values, 0.0)
+    table = pa.table({"f": values})
+    out = tmp_path / "out.csv"
+    through(written(tmp_path, table), out)
+    assert_columns(table, peer_reads(out, {"f": pa.float64()}))
+
+
+def test_what_pyarrow_refuses_we_refuse(tmp_path, run, plugin):
+    for text in ["a,b\n1\n", "a,b\n1,2,3\n"]:
+        source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
+        source.write_text(text)
+        with pytest.raises(pa.ArrowInvalid):
+            csv.read_csv(source)
+        done = run("convert", source, out, "--plugins", plugin, "--quiet")
+        assert done.returncode == 1 and b"expected 2 fields" in done.stderr and not out.exists()
