@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_plugin_api::{Error, Options, Progress, Result, abi as api};
+use crossdock_plugin_api::{Error, Options, Progress, Release, Result, abi as api};
 
 use crate::abi::{self, Told};
 
@@ -18,6 +18,47 @@ const MOST_BYTES: usize = 1 << 16;
 /// A pointer that must not be null.
 pub fn given<T>(pointer: *const T, what: &str) -> Result<()> {
     if pointer.is_null() { Err(Error::invalid_argument(format!("{what} is NULL"))) } else { Ok(()) }
+}
+
+/// An object that is handed to the application in an out parameter.
+pub trait Out: Release {
+    /// Bytes of its first version: less cannot be released.
+    const LEAST: usize;
+}
+
+macro_rules! out {
+    ($($t:ty = $least:literal),* $(,)?) => { $(
+        impl Out for $t {
+            const LEAST: usize = $least;
+        }
+        const _: () = assert!(<$t as Out>::LEAST <= size_of::<$t>());
+    )* };
+}
+out! {
+    api::BatchStream = 40,
+    api::Batch = 208,
+    api::Writer = 40,
+    api::Capsules = 40,
+    api::Plan = 40,
+    abi::Candidates = 56,
+    abi::Leaks = 40,
+    abi::Report = 80,
+}
+
+/// A place for an object, before anything is made that nobody would release. 0 bytes stand for as many as ours has.
+///
+/// # Safety
+/// `out` is null or points at a struct of this kind.
+pub unsafe fn place<T: Out>(out: *const T) -> Result<()> {
+    given(out, "out")?;
+    // SAFETY: every such struct begins with its `struct_size`.
+    match unsafe { out.cast::<usize>().read() } {
+        told if told == 0 || told >= T::LEAST => Ok(()),
+        told => Err(Error::invalid_argument(format!(
+            "out: its struct_size is {told}, expected at least {}",
+            T::LEAST
+        ))),
+    }
 }
 
 /// Flags of which none may be set that is not among `known`.
@@ -173,13 +214,19 @@ pub unsafe fn answer<T: Told>(out: *mut T, answer: T) -> Result<()> {
     given(out, "out")?;
     // SAFETY: `struct_size` is the first field (`Told`).
     let told = unsafe { out.cast::<usize>().read() };
-    let bytes = if told == 0 { size_of::<T>() } else { told.min(size_of::<T>()) };
+    let bytes = match told {
+        0 => size_of::<T>(),
+        _ if told < size_of::<usize>() => {
+            return Err(Error::invalid_argument(format!(
+                "out: its struct_size is {told}, expected its size"
+            )));
+        }
+        _ => told.min(size_of::<T>()),
+    };
     // SAFETY: both have that many bytes; the first field is put back as it was.
     unsafe {
         std::ptr::copy_nonoverlapping((&raw const answer).cast::<u8>(), out.cast(), bytes);
-        if bytes >= size_of::<usize>() {
-            out.cast::<usize>().write(told);
-        }
+        out.cast::<usize>().write(told);
     }
     Ok(())
 }

@@ -23,7 +23,8 @@ pub unsafe extern "C" fn crossdock_host_candidates(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        arguments::given(out, "out")?;
+        // SAFETY: the caller's out parameter.
+        unsafe { arguments::place(out) }?;
         let load = match load {
             0 => false,
             1 => true,

@@ -26,6 +26,10 @@ pub unsafe extern "C" fn crossdock_session_convert(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
+        if !out.is_null() {
+            // SAFETY: the caller's out parameter.
+            unsafe { arguments::place(out) }?;
+        }
         // SAFETY: the caller's settings and texts.
         let report = unsafe { convert(handle, input, output, settings) }?;
         if out.is_null() {

@@ -175,7 +175,8 @@ pub unsafe extern "C" fn crossdock_host_settle(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &HostHandle| {
-        arguments::given(out, "out")?;
+        // SAFETY: the caller's out parameter.
+        unsafe { arguments::place(out) }?;
         let leaks = list(&handle.host.settle());
         // SAFETY: the caller's out parameter.
         unsafe { leaks.put(out, "crossdock_host_settle") }

@@ -22,9 +22,11 @@ pub unsafe extern "C" fn crossdock_session_plan(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        arguments::given(out, "out")?;
-        // SAFETY: the caller's settings and schema.
-        let (options, schema) = unsafe { (write::options(settings)?, arguments::schema(schema)?) };
+        // SAFETY: the caller's out parameter, settings and schema.
+        let (options, schema) = unsafe {
+            arguments::place(out)?;
+            (write::options(settings)?, arguments::schema(schema)?)
+        };
         let (to, from) = (write::named(options.to)?, session::device(from));
         let columns = handle.session.plan_columns(&to, &schema, from, &options.options);
         let plan = list(&columns.map_err(error::of_host)?);

@@ -25,9 +25,9 @@ unsafe fn read(
     open: impl FnOnce(&SessionHandle, &ReadSettings, ReadOptions) -> Result<Reader>,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        arguments::given(out, "out")?;
-        // SAFETY: the caller's settings, and what they point at.
+        // SAFETY: the caller's out parameter, settings, and what they point at.
         let (settings, options) = unsafe {
+            arguments::place(out)?;
             let settings = arguments::settings(settings, "the settings for reading")?;
             let options = ReadOptions {
                 from: arguments::wish(settings.format, "format")?,

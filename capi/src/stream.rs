@@ -92,9 +92,11 @@ unsafe extern "C" fn get_next(
     err: *mut api::Error,
 ) -> api::Code {
     let body = |reader: &mut Reader, session: &Session| {
-        arguments::given(out, "get_next: out")?;
-        // SAFETY: the caller's call.
-        unsafe { check_cancelled(call) }?;
+        // SAFETY: the caller's out parameter and call.
+        unsafe {
+            arguments::place(out)?;
+            check_cancelled(call)?;
+        }
         let batch = match reader.next().map_err(error::of_host)? {
             Some(batch) => crossdock_arrays::export_batch(&batch, false, session.stream())?,
             // SAFETY: a released batch, which is the end.

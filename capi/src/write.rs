@@ -23,9 +23,11 @@ unsafe fn write(
     begin: impl FnOnce(&SessionHandle, &arrow_schema::SchemaRef, WriteOptions) -> Result<Writer>,
 ) -> api::Code {
     let body = |handle: &SessionHandle| {
-        arguments::given(out, "out")?;
-        // SAFETY: the caller's settings and schema.
-        let (options, schema) = unsafe { (options(settings)?, arguments::schema(schema)?) };
+        // SAFETY: the caller's out parameter, settings and schema.
+        let (options, schema) = unsafe {
+            arguments::place(out)?;
+            (options(settings)?, arguments::schema(schema)?)
+        };
         let began = begin(handle, &schema, options)?;
         let session = (handle.session.clone(), handle.validate_structs);
         let writer = writer::export(began, gives_capsules, schema, session, handle.door.another());

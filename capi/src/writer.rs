@@ -7,8 +7,8 @@ use crossdock_arrays::{Level, batch_schema, import_batch, validate};
 use crossdock_plugin_api::{Capsule, Error, Owned, Result, Validate, abi as api};
 
 use crate::door::{self, Door};
-use crate::error;
 use crate::stream::check_cancelled;
+use crate::{arguments, error};
 
 struct Shell {
     /// `None` from the end, or a failure, on.
@@ -84,7 +84,7 @@ impl Shell {
     }
 
     /// # Safety
-    /// `call` is null or the application's call.
+    /// `call` and `out` are null or the application's.
     unsafe fn check(&self, call: *const api::Call, out: *mut api::Capsules, what: &str) -> Result<()> {
         if out.is_null() && self.gives_capsules {
             return Err(Error::invalid_argument(format!(
@@ -92,7 +92,12 @@ impl Shell {
             )));
         }
         // SAFETY: the caller's word.
-        unsafe { check_cancelled(call) }
+        unsafe {
+            if !out.is_null() {
+                arguments::place(out)?;
+            }
+            check_cancelled(call)
+        }
     }
 
     /// Gives capsules to the application. Without a place for them it has asked for bytes.

@@ -41,6 +41,7 @@ fn run_cases(mut command: Command, cases: &[&str]) -> Vec<String> {
     let program = program();
     let folder = tempfile::tempdir().unwrap();
     command.env("LD_LIBRARY_PATH", &program.lib).env_remove("CROSSDOCK_PLUGIN_PATH");
+    command.env("BAD_CITIZEN", built_file("libbad_citizen.so"));
     let out = run(command.arg(&program.plugins).arg(sample()).arg(folder.path()).args(cases));
     out.lines().map(str::to_owned).collect()
 }
@@ -113,6 +114,9 @@ cases! {
     threads_share_a_session
     each_thread_may_have_a_host
     a_batch_is_released_on_another_thread
+    an_out_parameter_that_is_too_short_to_be_released_is_refused
+    a_panic_in_a_plugin_is_an_error_and_no_more
+    a_table_lives_on_a_device_that_the_host_may_not_touch
 }
 
 #[test]

@@ -156,6 +156,102 @@ static void a_batch_is_released_on_another_thread(void) {
   end(host, session);
 }
 
+static void an_out_parameter_that_is_too_short_to_be_released_is_refused(void) {
+  crossdock_host_handle* host = new_host();
+  crossdock_session* session = new_session(host);
+  crossdock_str path = crossdock_text(sample), none = crossdock_text(in_folder("short.arrow"));
+  crossdock_batch_stream stream = {.struct_size = sizeof stream - 8};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 32", crossdock_session_read_path(session, path, NULL, &stream, ERR));
+  crossdock_leaks leaks = {.struct_size = sizeof leaks - 8};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 32", crossdock_host_settle(host, &leaks, ERR));
+  crossdock_candidates candidates = {.struct_size = 8};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 8", crossdock_host_candidates(host, 0, &candidates, ERR));
+  crossdock_ledger ledger = {.struct_size = 7};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 7", crossdock_host_ledger(host, &ledger, ERR));
+  crossdock_report report = {.struct_size = sizeof report - 8};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 72", crossdock_session_convert(session, path, none, NULL, &report, ERR));
+  CHECK(!exists(none.data));
+
+  stream.struct_size = sizeof stream;
+  OK(crossdock_session_read_path(session, path, NULL, &stream, ERR));
+  struct ArrowSchema schema;
+  OK(stream.get_schema(&stream, &schema, ERR));
+  crossdock_writer writer = {.struct_size = 16};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 16", crossdock_session_write_path(session, none, &schema, NULL, &writer, ERR));
+  crossdock_plan plan = {.struct_size = 16};
+  crossdock_device cpu = {-1, ARROW_DEVICE_CPU, 0};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "is 16", crossdock_session_plan(session, &schema, cpu, NULL, &plan, ERR));
+  schema.release(&schema);
+  /* Without the schema's place it cannot be a batch; without what comes behind it is one, filled in as far. */
+  crossdock_batch batch = {.struct_size = offsetof(crossdock_batch, schema)};
+  FAILS(CROSSDOCK_INVALID_ARGUMENT, "expected at least", stream.get_next(&stream, NULL, &batch, ERR));
+  batch.struct_size = offsetof(crossdock_batch, buffer_sizes);
+  OK(stream.get_next(&stream, NULL, &batch, ERR));
+  CHECK(batch.array.array.length == 8192 && !batch.buffer_sizes);
+  batch.array.array.release(&batch.array.array);
+  stream.release(&stream);
+  end(host, session);
+}
+
+static void a_panic_in_a_plugin_is_an_error_and_no_more(void) {
+  crossdock_str given[2] = {crossdock_text(plugins), crossdock_text(getenv("BAD_CITIZEN"))};
+  CHECK(given[1].data);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = given, .n_plugins = 2};
+  crossdock_host_handle* host = NULL;
+  OK(crossdock_host_create(&settings, &host, ERR));
+  crossdock_session* session = new_session(host);
+  crossdock_batch_stream stream = STREAM;
+  FAILS(CROSSDOCK_PANICKED, "as asked",
+        crossdock_session_read_bytes(session, "panic-open", 10, NULL, NULL, NULL, &stream, ERR));
+  FAILS(CROSSDOCK_PANICKED, "as asked",
+        crossdock_session_read_bytes(session, "panic-schema", 12, NULL, NULL, NULL, &stream, ERR));
+  OK(crossdock_session_read_bytes(session, "panic-next", 10, NULL, NULL, NULL, &stream, ERR));
+  for (int i = 0; i < 2; i++) {
+    crossdock_batch batch = BATCH;
+    FAILS(CROSSDOCK_PANICKED, "as asked", stream.get_next(&stream, NULL, &batch, ERR));
+  }
+  stream.release(&stream);
+  OK(crossdock_session_read_bytes(session, "panic-stream-release", 20, NULL, NULL, NULL, &stream, ERR));
+  stream.release(&stream);
+  CHECK(rows_of(session, sample) == SAMPLE_ROWS);
+  end(host, session);
+}
+
+static void a_table_lives_on_a_device_that_the_host_may_not_touch(void) {
+  crossdock_str given = crossdock_text(plugins);
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  crossdock_session_settings on = {.struct_size = sizeof on};
+  crossdock_host_handle* host = NULL;
+  crossdock_session* session = NULL;
+  settings.flags = CROSSDOCK_HOST_ONLY_GIVEN | CROSSDOCK_HOST_UNTOUCHABLE;
+  OK(crossdock_host_create(&settings, &host, ERR));
+  on.device.type = ARROW_DEVICE_EXT_DEV;
+  OK(crossdock_session_create(host, &on, &session, ERR));
+  crossdock_batch_stream stream = STREAM;
+  crossdock_writer writer = WRITER;
+  struct ArrowSchema schema;
+  OK(crossdock_session_read_path(session, crossdock_text(sample), NULL, &stream, ERR));
+  OK(stream.get_schema(&stream, &schema, ERR));
+  const char* path = in_folder("untouchable.arrow");
+  OK(crossdock_session_write_path(session, crossdock_text(path), &schema, NULL, &writer, ERR));
+  schema.release(&schema);
+  for (;;) {
+    crossdock_batch batch = BATCH;
+    OK(stream.get_next(&stream, NULL, &batch, ERR));
+    if (!batch.array.array.release) break;
+    CHECK(batch.array.device_type == ARROW_DEVICE_EXT_DEV && batch.array.device_id == 0);
+    OK(writer.write(&writer, NULL, &batch, NULL, ERR));
+  }
+  stream.release(&stream);
+  OK(writer.finish(&writer, NULL, NULL, ERR));
+  writer.release(&writer);
+  crossdock_ledger ledger = {.struct_size = sizeof ledger};
+  OK(crossdock_host_ledger(host, &ledger, ERR));
+  CHECK(ledger.copied_h2d > 0 && ledger.copied_d2h > 0);
+  CHECK(rows_of(session, path) == SAMPLE_ROWS);
+  end(host, session);
+}
+
 const struct test_case lifetime_cases[] = {
     {"everything_may_be_released_in_any_order", everything_may_be_released_in_any_order},
     {"what_is_left_still_works", what_is_left_still_works},
@@ -163,5 +259,9 @@ const struct test_case lifetime_cases[] = {
     {"threads_share_a_session", threads_share_a_session},
     {"each_thread_may_have_a_host", each_thread_may_have_a_host},
     {"a_batch_is_released_on_another_thread", a_batch_is_released_on_another_thread},
+    {"an_out_parameter_that_is_too_short_to_be_released_is_refused",
+     an_out_parameter_that_is_too_short_to_be_released_is_refused},
+    {"a_panic_in_a_plugin_is_an_error_and_no_more", a_panic_in_a_plugin_is_an_error_and_no_more},
+    {"a_table_lives_on_a_device_that_the_host_may_not_touch", a_table_lives_on_a_device_that_the_host_may_not_touch},
     {NULL, NULL},
 };
