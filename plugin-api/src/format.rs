@@ -73,6 +73,9 @@ impl Format {
 
     /// Refuses options that it does not understand, so that a misspelt wish is not silently ignored.
     pub fn check_options(&self, options: &Options) -> Result<()> {
+        if options.iter().all(|(key, _)| self.understands(key)) {
+            return Ok(());
+        }
         let known: Vec<_> = self.options.iter().map(|option| option.key.as_str()).collect();
         options.only(&self.name, &known)
     }

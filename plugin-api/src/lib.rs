@@ -20,6 +20,7 @@ mod meta;
 mod owned;
 mod plan;
 mod plugin;
+pub mod record;
 mod sink;
 pub mod sizes;
 mod source;

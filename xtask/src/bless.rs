@@ -1,11 +1,25 @@
-//! `cargo xtask bless`: the committed record of the ABI's layout.
+//! `cargo xtask bless`: the committed record of the ABI's layout, and of what was released.
 
 use crate::cargo::Workspace;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use crossdock_plugin_api::record::{Abi, Contract, FILES, Standing, releases};
+use std::path::Path;
 
-/// Writes `plugin-api/abi/layout.txt` and says whether it changed.
-pub fn run(workspace: &Workspace) -> Result<()> {
-    let path = workspace.root.join("plugin-api/abi/layout.txt");
+/// What `cargo xtask bless` takes.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Put header and layout on record as those of a release
+    #[arg(long)]
+    release: bool,
+}
+
+/// Writes `plugin-api/abi/layout.txt` and says whether it changed; then the release's, if asked for.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    let abi = workspace.root.join("plugin-api/abi");
+    if options.release {
+        return release(&abi, &Contract::today());
+    }
+    let path = abi.join("layout.txt");
     let before = std::fs::read_to_string(&path).unwrap_or_default();
     let now = crossdock_plugin_api::layout::render();
     if before == now {
@@ -15,4 +29,117 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     std::fs::write(&path, &now).with_context(|| format!("cannot write {}", path.display()))?;
     println!("wrote {}: see the difference with git, and decide whether it breaks the ABI", path.display());
     Ok(())
+}
+
+/// Adds `today` to the record under `abi/released`, where it is not on it already.
+fn release(abi: &Path, today: &Contract) -> Result<()> {
+    let path = abi.join("layout.txt");
+    let layout = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    if layout != today.layout {
+        bail!("{} is not up to date: run `cargo xtask bless` and look at the difference", path.display());
+    }
+    let folder = abi.join("released");
+    let on_record = releases(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let name = match next(&on_record, today)? {
+        Next::OnRecord(name) => {
+            println!("the contract is on record as ABI {name} already");
+            return Ok(());
+        }
+        Next::New(name) => name,
+    };
+    let folder = folder.join(name.to_string());
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (file, text) in FILES.iter().zip([&today.header, &today.layout]) {
+        let path = folder.join(file);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!("wrote {}: ABI {name} is on record; commit it, and tag that commit", folder.display());
+    Ok(())
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    OnRecord(Abi),
+    New(Abi),
+}
+
+/// Under which name `today` goes on record.
+fn next(on_record: &[(Abi, Contract)], today: &Contract) -> Result<Next> {
+    let (major, minor) = today.version().context("the layout table does not begin with its version")?;
+    let first = Abi { major, minor, appended: 0 };
+    let Some((abi, released)) = on_record.last() else { return Ok(Next::New(first)) };
+    if let Err(words) = today.may_follow(*abi, released) {
+        bail!("{words}");
+    }
+    if (abi.major, abi.minor) != (major, minor) {
+        return Ok(Next::New(first));
+    }
+    Ok(match today.compare(released) {
+        // Its words may differ, which nobody is built against.
+        Standing::Same => Next::OnRecord(*abi),
+        _ => Next::New(Abi { appended: abi.appended + 1, ..*abi }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(name: &str) -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("crossdock-bless-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    fn names(abi: &Path) -> Vec<String> {
+        releases(&abi.join("released")).unwrap().iter().map(|(abi, _)| abi.to_string()).collect()
+    }
+
+    fn with(layout: impl Fn(&str) -> String) -> Contract {
+        let today = Contract::today();
+        Contract { layout: layout(&today.layout), ..today }
+    }
+
+    #[test]
+    fn a_release_is_recorded_once_an_append_beside_it_and_a_break_not_at_all() {
+        let abi = folder("release");
+        let record = |contract: &Contract| {
+            std::fs::write(abi.join("layout.txt"), &contract.layout).unwrap();
+            release(&abi, contract)
+        };
+        let today = Contract::today();
+        record(&today).unwrap();
+        record(&today).unwrap();
+        let (major, minor) = today.version().unwrap();
+        let first = format!("{major}.{minor}");
+        assert_eq!(names(&abi), std::slice::from_ref(&first));
+        assert_eq!(Contract::read(&abi.join("released").join(&first)).unwrap(), today);
+
+        let appended =
+            with(|layout| layout.to_owned() + "crossdock_later: size 8 align 8\n      0 struct_size\n");
+        record(&appended).unwrap();
+        assert_eq!(names(&abi), [first.clone(), format!("{first}.1")]);
+
+        let broken = with(|_| appended.layout.replacen("     40 buffers\n", "     48 buffers\n", 1));
+        let said = format!("{:#}", record(&broken).unwrap_err());
+        assert!(said.contains("'buffers' at 48, where 'buffers' was at 40"), "{said}");
+        assert!(record(&today).unwrap_err().to_string().contains("crossdock_later is gone"));
+        assert_eq!(names(&abi).len(), 2, "nothing is overwritten");
+
+        let next = format!("abi {major}.{}\n", minor + 1);
+        let bumped = with(|_| broken.layout.replacen(&format!("abi {first}\n"), &next, 1));
+        record(&bumped).unwrap();
+        assert_eq!(names(&abi)[2], format!("{major}.{}", minor + 1));
+        std::fs::remove_dir_all(abi).unwrap();
+    }
+
+    #[test]
+    fn a_layout_that_was_not_blessed_is_not_released() {
+        let abi = folder("unblessed");
+        std::fs::write(abi.join("layout.txt"), "abi 0.0\n").unwrap();
+        let said = release(&abi, &Contract::today()).unwrap_err().to_string();
+        assert!(said.contains("cargo xtask bless"), "{said}");
+        assert!(!abi.join("released").exists());
+        std::fs::remove_dir_all(abi).unwrap();
+    }
 }

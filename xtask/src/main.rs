@@ -41,7 +41,11 @@ enum Command {
     /// Check the rules of the house that no linter knows: who may use whom, sizes of files, words, numbering
     Tidy,
     /// Write plugin-api/abi/layout.txt anew from the Rust structs, after a change of the ABI that is meant
-    Bless,
+    ///
+    /// With --release, puts the contract on record as that of a release: the header and the layout table go to
+    /// plugin-api/abi/released/, under 0.1 for the first release of a minor, 0.1.1 for the first that appended to it. What is
+    /// on record is never overwritten, and a contract that breaks it is refused, with each difference.
+    Bless(bless::Options),
     /// Run the benchmarks, each beside its peer; arguments after `--` go to them
     Bench(bench::Options),
     /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for applications in C and C++
@@ -66,7 +70,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Test(options) => return test::run(&workspace, &options),
         Command::Demo => demo::run(&workspace)?,
         Command::Tidy => tidy::run(&workspace)?,
-        Command::Bless => bless::run(&workspace)?,
+        Command::Bless(options) => bless::run(&workspace, &options)?,
         Command::Bench(options) => bench::run(&workspace, &options)?,
         Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
