@@ -1,6 +1,7 @@
 """Tensors that no library should make: each is answered by an error that says what is wrong, and freed once."""
 
 import gc
+import weakref
 
 import capi
 import numpy as np
@@ -17,11 +18,15 @@ from tensors import (
     READ_ONLY,
     SUBBYTE_PADDED,
     UINT,
+    Lender,
     Made,
     assert_same,
     bring,
+    copied,
     elements,
+    lend,
     sample,
+    send,
     values,
 )
 
@@ -56,7 +61,7 @@ REFUSED = {
         "bad_data",
         "reach beyond the address space",
     ),
-    "an offset that wraps": (dict(byte_offset=2**64 - 1), "bad_data", "byte_offset 18446744073709551615 reaches beyond"),
+    "an offset that wraps": (dict(byte_offset=2**64 - 1), "bad_data", "byte_offset 18446744073709551615 reaches"),
     "an offset beyond the half": (dict(byte_offset=2**63), "bad_data", "reach beyond the address space"),
     "no data": (dict(data=0), "bad_data", r"data is NULL with shape \[3\]"),
     "an offset from no data": (dict(data=0, byte_offset=4096), "bad_data", r"data is NULL with shape \[3\]"),
@@ -218,3 +223,43 @@ def test_misaligned_elements_have_their_values(session, dtype, shift, form):
         del batch
         gc.collect()
         assert made.deleted == 1
+
+
+@forms
+@pytest.mark.parametrize("bools", ["bytes", "bits"])
+@pytest.mark.parametrize("dtype", [(UINT, 8, 1), (BOOL, 8, 1)])
+def test_a_broadcast_beyond_all_memory_is_an_error(session, dtype, bools, form):
+    """One byte that is called 2^50: legal, and nothing that could be gathered."""
+    made = Made(form, shape=(2**50,), strides=(0,), dtype=dtype)
+    with pytest.raises(capi.CrossdockError, match=f"column 'col_0': .* {2**50} bytes") as caught:
+        bring(session, made.capsule, bools=bools)
+    assert caught.value.code == "out_of_memory"
+    gc.collect()
+    assert made.deleted == 1
+
+
+@forms
+@pytest.mark.parametrize("shape", [(0, 2**31), (1, 2**31)])
+def test_a_row_longer_than_arrow_s_lists_is_refused(session, shape, form):
+    made = Made(form, shape=shape, strides=(1, 0))
+    with pytest.raises(capi.CrossdockError, match="a row of 2147483648 values, expected at most 2147483647") as caught:
+        bring(session, made.capsule)
+    assert caught.value.code == "unsupported"
+    gc.collect()
+    assert made.deleted == 1
+
+
+def test_a_deleter_may_come_back_to_crossdock(host, session):
+    """As one does that holds a tensor of ours itself: here a hundred deep."""
+    array = first = sample("int32", 9)
+    for _ in range(100):
+        (batch,) = bring(session, lend(array, "versioned"))
+        array = np.from_dlpack(Lender(send(session, batch)[0]))
+    assert_same(first, array)
+    assert copied(host) == 0
+    witness = weakref.ref(first)
+    del first, batch
+    assert witness() is not None
+    del array
+    gc.collect()
+    assert witness() is None

@@ -179,7 +179,7 @@ def test_a_writer_s_earlier_tensors_live_on_without_it(session, form):
     assert np.from_dlpack(Lender(first))[999] == 999
 
 
-# ---------------------------------------------------------------------------------- any order, and any thread at all ---
+# ------------------------------------------------------------------------------ any order, and any thread at all ---
 
 
 class Held:

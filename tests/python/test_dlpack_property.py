@@ -1,4 +1,4 @@
-"""Whatever numpy can make of an array by slicing, turning and broadcasting it, it goes in and comes back with its values."""
+"""Whatever numpy can make of an array by slicing, turning and broadcasting it, goes in and comes back with its values."""
 
 import capi
 import hypothesis.strategies as st
@@ -57,7 +57,7 @@ def views(draw):
 
 
 def lies_as_arrow_has_it(view):
-    """Whether the rows lie one after the other, each of them dense in some order of its dimensions: by numpy's own word."""
+    """Whether the rows lie one after the other, each dense in some order of its dimensions: by numpy's own word."""
     if view.size == 0:
         return True
     counting = [i for i in range(1, view.ndim) if view.shape[i] > 1]
