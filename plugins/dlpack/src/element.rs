@@ -25,20 +25,20 @@ static TABLE: [(Code, u8, DataType); ROWS] = [
 
 /// What a tensor's elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Element(usize);
+pub(crate) struct Element(u8);
 
 impl Element {
     /// A boolean, one byte a value.
-    pub(crate) const BOOL: Element = Element(ROWS - 1);
+    pub(crate) const BOOL: Element = Element(ROWS as u8 - 1);
 
     fn row(self) -> (Code, u8, &'static DataType) {
-        let (code, bits, data_type) = &TABLE[self.0];
+        let (code, bits, data_type) = &TABLE[usize::from(self.0)];
         (*code, *bits, data_type)
     }
 
     /// Of an Arrow type that DLPack has too.
     pub(crate) fn of_arrow(data_type: &DataType) -> Option<Self> {
-        TABLE.iter().position(|(.., arrow)| arrow == data_type).map(Element)
+        TABLE.iter().position(|(.., arrow)| arrow == data_type).map(|row| Element(row as u8))
     }
 
     /// Of a tensor's `dtype`.
@@ -51,7 +51,7 @@ impl Element {
             )));
         }
         let found = TABLE.iter().position(|(code, bits, _)| (*code, *bits) == (dtype.code, dtype.bits));
-        found.map(Element).ok_or_else(|| {
+        found.map(|row| Element(row as u8)).ok_or_else(|| {
             Error::unsupported(format!(
                 "dtype {}: Arrow has no such type; cast it to one of {} first",
                 dtype_name(dtype),
@@ -96,6 +96,6 @@ fn dtype_name(dtype: DLDataType) -> String {
 }
 
 fn known_names() -> String {
-    let names: Vec<_> = (0..TABLE.len()).map(|row| Element(row).name()).collect();
+    let names: Vec<_> = (0..ROWS).map(|row| Element(row as u8).name()).collect();
     names.join(", ")
 }

@@ -123,11 +123,12 @@ impl Exported {
         }
         let (rows, device) = (batch.array.array.length as usize, to_dlpack(call.device())?);
         let kept = KeptBatch::new(batch);
-        let tensors = self.columns.iter().zip(addresses).map(|(column, address)| {
+        let mut tensors = Vec::with_capacity(self.columns.len());
+        for (column, address) in self.columns.iter().zip(addresses) {
             let described = Described::new(column, rows, device, address, false);
-            described.capsule(self.writing.legacy, kept.clone())
-        });
-        tensors.collect::<Result<_>>().map(Plain::Yes)
+            tensors.push(described.capsule(self.writing.legacy, kept.clone())?);
+        }
+        Ok(Plain::Yes(tensors))
     }
 
     fn tensors(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {

@@ -14,10 +14,7 @@ use smallvec::SmallVec;
 use crate::column::Column;
 use crate::element::Element;
 use crate::options::Reading;
-use crate::tensor::Tensor;
-
-/// A column's tensor, and that of its mask.
-type Pair = (Tensor, Option<Tensor>);
+use crate::tensor::{Kept, Tensor};
 
 pub(crate) fn open(
     memory: &Memory,
@@ -27,19 +24,28 @@ pub(crate) fn open(
 ) -> Result<Box<dyn BatchStream>> {
     // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
     let expected = expected.map(|schema| unsafe { import_schema_ref(schema) }).transpose()?;
-    let pairs = pairs(memory, &reading, capsules)?;
+    let tensors = tensors(memory, capsules)?;
+    let each = if reading.masked { 2 } else { 1 };
+    if !tensors.len().is_multiple_of(each) {
+        return Err(Error::invalid_argument(format!(
+            "{} tensors with nulls=mask, expected an even number: each with its mask after it",
+            tensors.len()
+        )));
+    }
     let columns: Columns = match &expected {
         Some(_) if reading.names.is_some() => {
             return Err(Error::invalid_argument("names and a schema were given, expected one of them"));
         }
         Some(schema) => schema.fields().iter().map(|f| Column::of_field(f)).collect::<Result<_>>()?,
-        None => pairs.iter().map(|(t, _)| Column::of_tensor(t.element, &t.strides, reading.bits)).collect(),
+        None => {
+            let values = tensors.iter().step_by(each);
+            values.map(|t| Column::of_tensor(t.element, &t.strides, reading.bits)).collect()
+        }
     };
-    let n = columns.len();
-    if n == 0 || !pairs.len().is_multiple_of(n) {
+    let (n, given) = (columns.len(), tensors.len() / each);
+    if n == 0 || !given.is_multiple_of(n) {
         return Err(Error::invalid_argument(format!(
-            "{} tensors for {n} columns: expected as many, or as many for each of several batches",
-            pairs.len()
+            "{given} tensors for {n} columns: expected as many, or as many for each of several batches"
         )));
     }
     if let Some(names) = &reading.names
@@ -47,37 +53,30 @@ pub(crate) fn open(
     {
         return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
     }
-    let schema = expected.map(SchemaRef::from);
-    let imported =
-        Imported { memory: memory.clone(), reading, schema, columns, pairs: pairs.into_iter(), given: 0 };
-    let all = imported.pairs.as_slice();
-    all.chunks(n).try_for_each(|batch| imported.check(batch))?;
+    let imported = Imported {
+        memory: memory.clone(),
+        reading,
+        schema: expected.map(SchemaRef::from),
+        columns,
+        each,
+        tensors: tensors.into_iter(),
+        given: 0,
+    };
+    imported.tensors.as_slice().chunks(n * each).try_for_each(|batch| imported.check(batch))?;
     Ok(Box::new(imported))
 }
 
 type Columns = SmallVec<[Column; 1]>;
 
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn pairs(memory: &Memory, reading: &Reading, capsules: Vec<Capsule>) -> Result<Vec<Pair>> {
+fn tensors(memory: &Memory, capsules: Vec<Capsule>) -> Result<Vec<Tensor>> {
     let n = capsules.len();
-    let mut pairs = Vec::with_capacity(n);
-    let mut tensors = capsules.into_iter().enumerate().map(|(i, capsule)| {
-        Tensor::take(capsule, memory).map_err(|error| error.context(format_args!("tensor {i} of {n}")))
-    });
-    while let Some(values) = tensors.next() {
-        let mask = if reading.masked {
-            let missing = || {
-                Error::invalid_argument(format!(
-                    "{n} tensors with nulls=mask, expected an even number: each with its mask after it"
-                ))
-            };
-            Some(tensors.next().ok_or_else(missing)??)
-        } else {
-            None
-        };
-        pairs.push((values?, mask));
+    let mut tensors = Vec::with_capacity(n);
+    for (i, capsule) in capsules.into_iter().enumerate() {
+        let tensor = Tensor::take(capsule, memory);
+        tensors.push(tensor.map_err(|error| error.context(format_args!("tensor {i} of {n}")))?);
     }
-    Ok(pairs)
+    Ok(tensors)
 }
 
 struct Imported {
@@ -86,8 +85,10 @@ struct Imported {
     /// The caller's, or what the tensors are like, made when it is asked for.
     schema: Option<SchemaRef>,
     columns: Columns,
-    /// Those of one batch after those of another.
-    pairs: std::vec::IntoIter<Pair>,
+    /// How many tensors a column has: its values, and its mask where there are masks.
+    each: usize,
+    /// Column by column, batch by batch.
+    tensors: std::vec::IntoIter<Tensor>,
     given: u64,
 }
 
@@ -98,7 +99,7 @@ impl BatchStream for Imported {
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         call.check_cancelled()?;
-        if self.pairs.as_slice().is_empty() {
+        if self.tensors.as_slice().is_empty() {
             return Ok(None);
         }
         let batch = match self.plain(call)? {
@@ -129,9 +130,10 @@ impl Imported {
     }
 
     /// Whether the tensors are those of the columns, and all of one length.
-    fn check(&self, batch: &[Pair]) -> Result<()> {
+    fn check(&self, batch: &[Tensor]) -> Result<()> {
         let rows = rows(batch);
-        for (i, (column, (tensor, mask))) in self.columns.iter().zip(batch).enumerate() {
+        for (i, (column, tensors)) in self.columns.iter().zip(batch.chunks(self.each)).enumerate() {
+            let [tensor, mask @ ..] = tensors else { continue };
             let refuse =
                 |what: String| Err(Error::invalid_argument(format!("column '{}' is {what}", self.name(i))));
             if tensor.rows() != rows {
@@ -145,7 +147,7 @@ impl Imported {
                 let (got, wanted): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
                 return refuse(format!("a tensor of shape {got:?}, expected {wanted:?} by the schema"));
             }
-            if let Some(mask) = mask
+            if let [mask] = mask
                 && (mask.element != Element::BOOL || !mask.strides.shape().eq([rows]))
             {
                 let (got, shape): (_, Vec<_>) = (mask.element.name(), mask.strides.shape().collect());
@@ -160,13 +162,12 @@ impl Imported {
     /// The next batch, if its tensors are Arrow's buffers as they are: each one dimension of plain values, in place.
     fn plain(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let n = self.columns.len();
-        let Some(batch) = self.pairs.as_slice().get(..n) else { return Ok(None) };
+        let Some(batch) = self.tensors.as_slice().get(..n).filter(|_| self.each == 1) else {
+            return Ok(None);
+        };
         let (rows, device) = (rows(batch), call.device());
-        let plain = self.columns.iter().zip(batch).all(|(column, (tensor, mask))| {
-            column.plain_width().is_some()
-                && mask.is_none()
-                && tensor.device == device
-                && tensor.is_in_place(&[])
+        let plain = self.columns.iter().zip(batch).all(|(column, tensor)| {
+            column.plain_width().is_some() && tensor.device == device && tensor.is_in_place(&[])
         });
         if !plain {
             return Ok(None);
@@ -175,8 +176,8 @@ impl Imported {
             Device::CPU => Ready::Now,
             _ => call_stream(&self.memory, call, device)?.record()?,
         };
-        let kept: SmallVec<[Tensor; 1]> = self.pairs.by_ref().take(n).map(|(tensor, _)| tensor).collect();
-        let columns: SmallVec<[_; 4]> = kept.iter().map(Tensor::span).collect();
+        let columns: SmallVec<[_; 4]> = batch.iter().map(Tensor::span).collect();
+        let kept: SmallVec<[Kept; 1]> = self.tensors.by_ref().take(n).map(Tensor::into_kept).collect();
         // SAFETY: each tensor's producer vouches for what it spans, on its device after the call's stream, until it is freed;
         // its elements are of the column's type.
         Ok(Some(unsafe { export_plain(device, rows, columns.into_iter(), ready, kept) }))
@@ -184,12 +185,14 @@ impl Imported {
 
     fn any(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
-        let batch: Vec<Pair> = self.pairs.by_ref().take(self.columns.len()).collect();
-        let rows = rows(&batch);
-        let mut arrays = Vec::with_capacity(batch.len());
-        for ((column, field), pair) in self.columns.iter().zip(schema.fields()).zip(batch) {
-            let array = call_stream(&self.memory, call, pair.0.device)
-                .and_then(|stream| array(column, field, pair, rows, &stream));
+        let rows = rows(self.tensors.as_slice());
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (column, field) in self.columns.iter().zip(schema.fields()) {
+            let mut next = || self.tensors.next().ok_or_else(|| Error::internal("a column without a tensor"));
+            let tensor = next()?;
+            let mask = if self.each == 2 { Some(next()?) } else { None };
+            let array = call_stream(&self.memory, call, tensor.device)
+                .and_then(|stream| array(column, field, tensor, mask, rows, &stream));
             arrays.push(array.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
         }
         let batch = DeviceBatch::try_new(schema, rows, arrays)?;
@@ -199,15 +202,16 @@ impl Imported {
     }
 }
 
-fn rows(batch: &[Pair]) -> usize {
-    batch.first().map_or(0, |(tensor, _)| tensor.rows())
+fn rows(batch: &[Tensor]) -> usize {
+    batch.first().map_or(0, Tensor::rows)
 }
 
 /// One column. Its tensor is ready on the stream.
 fn array(
     column: &Column,
     field: &Field,
-    (tensor, mask): Pair,
+    tensor: Tensor,
+    mask: Option<Tensor>,
     rows: usize,
     stream: &Stream,
 ) -> Result<DeviceArray> {

@@ -10,7 +10,7 @@ pub(crate) const MAX_DIMS: usize = 64;
 /// Sizes and strides, the latter in elements, none negative of the former; the extent fits an address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strides {
-    dims: SmallVec<[(usize, i64); 2]>,
+    dims: SmallVec<[(usize, i64); 1]>,
     /// Bytes from the lowest element's first to the first element's.
     low: usize,
     /// Bytes from the lowest element's first to the highest element's last.
@@ -22,6 +22,9 @@ pub(crate) struct Strides {
 impl Strides {
     /// Of a tensor at `address`, whose strides, where it has none, are those of row-major order.
     pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
+        if let Some(plain) = Self::plain(shape, strides, width, address) {
+            return Ok(plain);
+        }
         let wrong = |what: String| Err(Error::bad_data(what));
         let mut elements: usize = 1;
         for (i, size) in shape.iter().enumerate() {
@@ -62,6 +65,16 @@ impl Strides {
             ));
         }
         Ok(Self { dims, low: low as usize, extent: bytes as usize, width, elements })
+    }
+
+    /// What most tensors are: one dimension, side by side.
+    fn plain(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Option<Self> {
+        let ([size], None | Some([1])) = (shape, strides) else { return None };
+        let elements = usize::try_from(*size).ok()?;
+        let extent = elements.checked_mul(width)?;
+        i64::try_from(address.checked_add(extent as u64)?).ok()?;
+        let dims = SmallVec::from_buf([(elements, 1)]);
+        Some(Self { dims, low: 0, extent, width, elements })
     }
 
     /// How many elements in all.

@@ -14,18 +14,18 @@ pub(crate) const LEGACY: &std::ffi::CStr = c"dltensor";
 pub(crate) const VERSIONED: &std::ffi::CStr = c"dltensor_versioned";
 
 /// A managed tensor; its deleter runs when it is dropped.
-enum Managed {
+pub(crate) enum Kept {
     Legacy(legacy::Dlpack),
     Versioned(versioned::Dlpack),
 }
 
-impl Managed {
+impl Kept {
     fn descriptor(&self) -> &DLTensor {
         // SAFETY: the tensor is managed, and lives until its deleter is called; nothing changes it meanwhile.
         unsafe {
             match self {
-                Managed::Legacy(managed) => managed.tensor(),
-                Managed::Versioned(managed) => managed.tensor(),
+                Kept::Legacy(managed) => managed.tensor(),
+                Kept::Versioned(managed) => managed.tensor(),
             }
         }
     }
@@ -33,7 +33,7 @@ impl Managed {
 
 /// A tensor whose description has been checked.
 pub(crate) struct Tensor {
-    managed: Managed,
+    managed: Kept,
     pub(crate) element: Element,
     pub(crate) strides: Strides,
     pub(crate) device: Device,
@@ -49,12 +49,12 @@ impl Tensor {
             match capsule.name() {
                 name if name == LEGACY => {
                     let raw = capsule.take_self_freeing(LEGACY)?;
-                    legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Managed::Legacy)
+                    legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Kept::Legacy)
                 }
                 name if name == VERSIONED => {
                     let raw = capsule.take_self_freeing(VERSIONED)?;
                     versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
-                        .map(Managed::Versioned)
+                        .map(Kept::Versioned)
                 }
                 other => {
                     return Err(Error::invalid_argument(format!(
@@ -67,7 +67,7 @@ impl Tensor {
         Self::check(managed.map_err(|error| Error::version(error.to_string()))?, memory)
     }
 
-    fn check(managed: Managed, memory: &Memory) -> Result<Self> {
+    fn check(managed: Kept, memory: &Memory) -> Result<Self> {
         let tensor = managed.descriptor();
         let element = Element::of_tensor(tensor.dtype)?;
         let ndim = match usize::try_from(tensor.ndim) {
@@ -119,6 +119,11 @@ impl Tensor {
     /// Of elements side by side: where the first lies, and bytes of all.
     pub(crate) fn span(&self) -> (u64, usize) {
         (self.address, self.strides.extent().1)
+    }
+
+    /// Without its description.
+    pub(crate) fn into_kept(self) -> Kept {
+        self.managed
     }
 
     /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
