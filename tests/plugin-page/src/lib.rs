@@ -1,0 +1,3 @@
+//! The Rust blocks of `docs/plugins.md`, joined in their order.
+
+include!(concat!(env!("OUT_DIR"), "/page.rs"));
