@@ -219,7 +219,8 @@ void crossdock_session_cancel(crossdock_session* session);
 
 typedef struct crossdock_read_settings {
   size_t struct_size;
-  /* A plugin's or a format's name. Empty: recognised by the first bytes, then by the name's ending. Of capsules: needed. */
+  /* A plugin's or a format's name. Empty: recognised by the first bytes, then by the name's ending. For capsules it is
+   * needed, and a format's name. */
   crossdock_str format;
   const crossdock_option* options; /* what the format understands */
   size_t n_options;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use crossdock::Host;
 use crossdock::discovery::Search;
 use crossdock_memory_backend::Backend;
-use crossdock_plugin_api::{Error, Owned, Result, abi as api};
+use crossdock_plugin_api::{Owned, Result, abi as api};
 
 use crate::abi::{self, HOST_LENIENT, HOST_ONLY_GIVEN, HOST_UNTOUCHABLE, HostSettings, Leak, Leaks, Ledger};
 use crate::door::{self, Door, Handle};
@@ -46,16 +46,13 @@ pub unsafe extern "C" fn crossdock_host_create(
         // SAFETY: what the settings point at lives for the call.
         let builder = unsafe { builder(&settings) }?;
         let door = Door::new(listener);
-        let mut host = Err(Error::internal("the host was not built"));
-        let build = || {
-            host = match settings.flags & HOST_LENIENT {
-                0 => builder.build().map_err(error::of_host),
-                _ => Ok(builder.build_lenient()),
-            };
-        };
-        door.hear(build);
+        let host = door.hear(|| match settings.flags & HOST_LENIENT {
+            0 => builder.build(),
+            _ => Ok(builder.build_lenient()),
+        });
+        let host = host.map_err(error::of_host)?;
         // SAFETY: not null, the caller's out parameter.
-        unsafe { door::give(out, HostHandle { host: host?, door }) };
+        unsafe { door::give(out, HostHandle { host, door }) };
         Ok(())
     };
     // SAFETY: the caller's error struct.

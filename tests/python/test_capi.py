@@ -180,3 +180,25 @@ def test_a_tensor_that_python_takes_is_deleted_once(name, version):
     del untaken
     gc.collect()
     assert Owner.deleted == 2
+
+
+@pytest.mark.parametrize(("name", "version"), [("dltensor", None), ("dltensor_versioned", (1, 0))])
+def test_a_tensor_goes_through_the_plugin_dlpack_and_back_from_the_same_address(session, name, version):
+    numpy = pytest.importorskip("numpy")
+    tensor = numpy.arange(12, dtype=numpy.int32)
+    stream = session.import_capsules("dlpack", [(name, tensor.__dlpack__(max_version=version))])
+    (batch,) = stream.batches()
+    assert batch.column(0).to_pylist() == tensor.tolist()
+    assert batch.column(0).buffers()[1].address == tensor.ctypes.data
+    writer = session.export("dlpack", batch.schema)
+    (capsule,) = writer.write(batch) + writer.finish()
+
+    class Producer:
+        def __dlpack__(self, **_):
+            return capsule
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    back = numpy.from_dlpack(Producer())
+    assert back.tolist() == tensor.tolist() and back.ctypes.data == tensor.ctypes.data
