@@ -1,6 +1,6 @@
 //! abi_stable's view of the boundary. That this compiles is the proof that each struct is FFI-safe: the derive
-//! refuses a field that is not. Its layout checker is what the comparison with the last release will use; here it is
-//! shown to tell structs apart.
+//! refuses a field that is not. Its layout checker tells structs apart, and refuses growth: why the comparison with the last
+//! release is another's is in docs/decisions/0006.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
 #![allow(non_local_definitions)]
 
@@ -39,6 +39,32 @@ struct Moved {
     name: *const core::ffi::c_char,
 }
 
+/// The same with a field at its end, and who points at it.
+mod later {
+    use super::StableAbi;
+
+    #[repr(C)]
+    #[derive(StableAbi)]
+    pub struct Released {
+        pub struct_size: usize,
+        pub name: *const core::ffi::c_char,
+        pub bytes: u64,
+        pub appended: u64,
+    }
+
+    #[repr(C)]
+    #[derive(StableAbi)]
+    pub struct Reader {
+        pub read: Option<unsafe extern "C" fn(*const Released) -> i32>,
+    }
+}
+
+#[repr(C)]
+#[derive(StableAbi)]
+struct Reader {
+    read: Option<unsafe extern "C" fn(*const Released) -> i32>,
+}
+
 #[test]
 fn every_struct_of_the_record_is_proved_ffi_safe() {
     let proved: Vec<usize> = structs().iter().map(|(_, layout)| layout.size()).collect();
@@ -70,4 +96,15 @@ fn different_structs_are_rejected() {
 fn a_moved_field_is_rejected() {
     assert!(check_layout_compatibility(Released::LAYOUT, Released::LAYOUT).is_ok());
     assert!(check_layout_compatibility(Released::LAYOUT, Moved::LAYOUT).is_err());
+}
+
+/// Decision 6: this checker knows no struct that may be longer on the other side.
+#[test]
+fn growth_is_refused_in_either_direction_and_in_all_that_point_at_it() {
+    let pairs = [(Released::LAYOUT, later::Released::LAYOUT), (Reader::LAYOUT, later::Reader::LAYOUT)];
+    for (before, after) in pairs {
+        assert!(check_layout_compatibility(before, after).is_err());
+        assert!(check_layout_compatibility(after, before).is_err());
+    }
+    assert!(check_layout_compatibility(Reader::LAYOUT, Reader::LAYOUT).is_ok());
 }
