@@ -118,6 +118,18 @@ def test_a_mask_is_looked_at_as_closely(session, case, form):
     assert (good.deleted, mask.deleted) == (1, 1)
 
 
+@forms
+@pytest.mark.parametrize("which", ["shape", "strides"])
+def test_a_shape_or_strides_where_no_integers_may_lie_are_refused(session, which, form):
+    made = Made(form)
+    setattr(made.struct.dl_tensor, which, getattr(made.struct.dl_tensor, which) + 1)
+    with pytest.raises(capi.CrossdockError, match="tensor 0 of 1: a shape or strides at an address") as caught:
+        bring(session, made.capsule)
+    assert caught.value.code == "bad_data"
+    gc.collect()
+    assert made.deleted == 1
+
+
 @pytest.mark.parametrize("version", [(2, 0), (0, 8), (2**32 - 1, 0)])
 def test_of_another_major_version_nothing_is_touched_but_the_deleter(session, version):
     made = Made("versioned", version=version, data=8, device=(77, 77), ndim=2**31 - 1, dtype=(200, 200, 9))

@@ -157,6 +157,19 @@ def test_what_is_exported_holds_the_batch_until_it_is_deleted(session, form, con
     assert pa.total_allocated_bytes() == before
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_tensors_of_one_batch_each_hold_their_own(session, order):
+    arrays, witnesses = zip(*(owned() for _ in range(3)))
+    (batch,) = bring(session, *(lend(array, "versioned") for array in arrays))
+    tensors = {i: np.from_dlpack(Lender(capsule)) for i, capsule in enumerate(send(session, batch))}
+    del arrays, batch
+    for i in order:
+        assert all(tensor[999] == 999 for tensor in tensors.values())
+        assert all(witnesses[left]() is not None for left in tensors)
+        del tensors[i]
+    assert all(collected(witness) for witness in witnesses)
+
+
 @forms
 def test_a_copy_s_memory_is_given_back_when_the_tensor_is_deleted(host, session, form):
     (capsule,) = send(session, batch_of(), form, copy="always")

@@ -85,8 +85,11 @@ impl Tensor {
         if tensor.shape.is_null() {
             return Err(Error::bad_data(format!("a NULL shape with {ndim} dimensions")));
         }
-        // SAFETY: not null, and as many as the tensor has dimensions, by DLPack's contract; the same for the strides, which
-        // may be NULL before version 1.2.
+        if !tensor.shape.is_aligned() || !tensor.strides.is_aligned() {
+            return Err(Error::bad_data("a shape or strides at an address that no int64_t may have"));
+        }
+        // SAFETY: not null, aligned, and as many as the tensor has dimensions, by DLPack's contract; the same for the strides,
+        // which may be NULL before version 1.2.
         let (shape, strides) = unsafe {
             let strides = std::ptr::NonNull::new(tensor.strides);
             (
