@@ -13,6 +13,7 @@ static int64_t power_of_ten(int digits) {
 }
 
 static int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+static int64_t floor_rest(int64_t a, int64_t b) { return a % b + (a % b < 0 ? b : 0); }
 
 /* -------------------------------------------------------------------------------------------------- calendar --- */
 
@@ -22,13 +23,13 @@ enum { ERA_YEARS = 400, ERA_DAYS = 146097, EPOCH_DAYS = 719468 };
 
 static int64_t days_of_date(int64_t year, int month, int day) {
   int64_t from_march = month > 2 ? month - 3 : month + 9;
-  int64_t shifted = year - (month <= 2), era = floor_divide(shifted, ERA_YEARS), of_era = shifted - era * ERA_YEARS;
+  int64_t shifted = year - (month <= 2), era = floor_divide(shifted, ERA_YEARS), of_era = floor_rest(shifted, ERA_YEARS);
   int64_t day_of_year = (153 * from_march + 2) / 5 + day - 1;
   return era * ERA_DAYS + of_era * 365 + of_era / 4 - of_era / 100 + day_of_year - EPOCH_DAYS;
 }
 
 static void date_of_days(int64_t days, int64_t* year, int* month, int* day) {
-  int64_t shifted = days + EPOCH_DAYS, era = floor_divide(shifted, ERA_DAYS), of_era = shifted - era * ERA_DAYS;
+  int64_t shifted = days + EPOCH_DAYS, era = floor_divide(shifted, ERA_DAYS), of_era = floor_rest(shifted, ERA_DAYS);
   int64_t year_of_era = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
   int64_t day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
   int64_t from_march = (5 * day_of_year + 2) / 153;
@@ -213,7 +214,7 @@ size_t csv_print_timestamp(const csv_type* type, const void* value, char* to) {
   days = floor_divide(seconds, DAY_SECONDS);
   end = put_date(to, days);
   *end++ = 'T';
-  end = put_time(end, seconds - days * DAY_SECONDS, ticks - seconds * second, type->digits);
+  end = put_time(end, floor_rest(seconds, DAY_SECONDS), floor_rest(ticks, second), type->digits);
   if (type->zoned) *end++ = 'Z';
   return (size_t)(end - to);
 }
