@@ -45,6 +45,8 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
     let mut command = nightly("cargo");
     // The plugins find the sanitizer's functions in the program that loads them: hence -rdynamic.
     command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic");
+    // Plugins in C that tests build find them there as well.
+    command.env("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address");
     // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
     command.env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned()));
     let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
