@@ -94,6 +94,9 @@ pub fn plugin_folder(folder: &Path) -> PathBuf {
     for name in ["arrow_ipc", "arrow_c_device"] {
         let file = format!("libcrossdock_{name}_plugin.so");
         std::fs::copy(built_file(&file), plugins.join(&file)).unwrap();
+        // Whatever the mask is that they were built under: a file that others may write is no plugin.
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+        std::fs::set_permissions(plugins.join(&file), mode).unwrap();
     }
     plugins
 }
