@@ -131,3 +131,66 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
         }
     });
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::Mutex;
+
+    use crossdock_memory_backend::Backend;
+    use crossdock_plugin_api::Device;
+    use tracing::{Event, Metadata, Subscriber, span};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<std::thread::ThreadId>>>);
+
+    impl Subscriber for Heard {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn event(&self, _: &Event<'_>) {
+            self.0.lock().unwrap().push(std::thread::current().id());
+        }
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+        fn enter(&self, _: &span::Id) {}
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    fn object() -> HostObject {
+        let account = Backend::builder().build().account("a plugin");
+        let settings = SessionSettings { device: Device::CPU, memory_limit_bytes: 0, threads: 1 };
+        HostObject::new("a plugin", account, settings)
+    }
+
+    fn speak(object: &HostObject) {
+        // SAFETY: the object's own log, as a plugin gets it, and a text that outlives the call.
+        unsafe {
+            let log = get_interface(object.as_ptr(), abi::HOST_LOG_ID.as_ptr()).cast::<abi::HostLog>();
+            ((*log).write.unwrap())(log, abi::LOG_WARN, abi::Str::new("something"));
+        }
+    }
+
+    #[test]
+    fn what_a_plugin_says_on_a_thread_of_its_own_is_heard_where_its_instance_was_made() {
+        let (heard, other) = (Heard::default(), Heard::default());
+        let object = tracing::subscriber::with_default(heard.clone(), object);
+        std::thread::scope(|scope| {
+            scope.spawn(|| tracing::subscriber::with_default(other.clone(), || speak(&object)));
+        });
+        assert_eq!(heard.0.lock().unwrap().len(), 1);
+        assert!(other.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn without_a_listener_of_its_own_it_is_heard_where_it_speaks() {
+        let (heard, object) = (Heard::default(), object());
+        tracing::subscriber::with_default(heard.clone(), || speak(&object));
+        assert_eq!(*heard.0.lock().unwrap(), [std::thread::current().id()]);
+    }
+}
