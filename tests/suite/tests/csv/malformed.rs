@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::*;
+use arrow_buffer::{Buffer, OffsetBuffer};
 use arrow_schema::{DataType, Field, Schema};
 
 use crate::bench::{Bench, Pairs};
@@ -151,5 +152,36 @@ fn what_has_no_text_is_refused_with_its_column() {
         unknown.contains("writing CSV has no option 'types'; it knows header, delimiter, quote, null"),
         "{unknown}"
     );
+    bench.end();
+}
+
+/// From within the process contents come unchecked: whoever made them may be wrong.
+#[test]
+fn offsets_and_indices_that_lie_are_refused_and_not_followed() {
+    let bench = Bench::new();
+    let values = Arc::new(StringArray::from(vec!["a", "b"]));
+    let offsets = |list: Vec<i32>| {
+        // SAFETY: not true, as the test wants it; nothing but the plugin under test looks at them.
+        let offsets = unsafe { OffsetBuffer::new_unchecked(list.into()) };
+        // SAFETY: as above.
+        Arc::new(unsafe { StringArray::new_unchecked(offsets, Buffer::from(b"abcdef"), None) }) as ArrayRef
+    };
+    let indices = |list: Vec<i8>| {
+        // SAFETY: as above.
+        let array = unsafe {
+            DictionaryArray::<types::Int8Type>::new_unchecked(Int8Array::from(list), values.clone())
+        };
+        Arc::new(array) as ArrayRef
+    };
+    for (array, row, expected) in [
+        (indices(vec![0, 2]), 2, "outside of its dictionary"),
+        (indices(vec![0, -1]), 2, "outside of its dictionary"),
+        (offsets(vec![0, 5, 2]), 1, "offsets contradict each other"),
+        (offsets(vec![0, 1, 1_000_000, 6]), 2, "offsets contradict each other"),
+        (offsets(vec![0, -1, 6]), 1, "offsets contradict each other"),
+    ] {
+        let error = bench.write(&[single("c", array)], &[]).unwrap_err();
+        assert!(error.contains(&format!("column 'c', row {row} ")) && error.contains(expected), "{error}");
+    }
     bench.end();
 }
