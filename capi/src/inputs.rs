@@ -94,7 +94,7 @@ impl ForeignSource {
     fn fill(&self, position: u64, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
-            match self.source.read_at(position + done as u64, rest)? {
+            match self.source.read_at(position.saturating_add(done as u64), rest)? {
                 0 => break,
                 n => done += n,
             }
@@ -117,7 +117,7 @@ impl ForeignSource {
         if rest.is_empty() {
             return Ok(n);
         }
-        if offset + n as u64 != state.position {
+        if offset.saturating_add(n as u64) != state.position {
             return Err(Error::invalid_argument(format!(
                 "'{}' can only be read in order: expected offset {}, got {offset}",
                 self.name, state.position
