@@ -110,32 +110,29 @@ impl BatchWriter for Exported {
 }
 
 impl Exported {
-    /// The batch as tensors, if they are its buffers as they are.
-    fn plain(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Plain> {
-        let simple = !self.writing.masked && self.writing.must_copy().is_none();
-        if !simple || self.columns.iter().any(|column| column.plain_width().is_none()) {
-            return Ok(Plain::No(batch));
+    /// Where the columns begin, if each is a tensor as it is.
+    fn plain(&self, call: &Call<'_>, batch: &Owned<abi::Batch>) -> Option<SmallVec<[u64; 8]>> {
+        let as_they_are = !self.writing.masked && self.writing.must_copy().is_none();
+        if !as_they_are || self.columns.iter().any(|column| column.plain_width().is_none()) {
+            return None;
         }
-        let mut addresses: SmallVec<[u64; 8]> = SmallVec::new();
+        let mut addresses = SmallVec::new();
         let widths = self.columns.iter().map(|column| column.plain_width().unwrap_or(0));
-        if !plain_values(&batch, call.device(), widths, |address| addresses.push(address)) {
-            return Ok(Plain::No(batch));
-        }
-        let (rows, device) = (batch.array.array.length as usize, to_dlpack(call.device())?);
-        let kept = KeptBatch::new(batch);
-        let mut tensors = Vec::with_capacity(self.columns.len());
-        for (column, address) in self.columns.iter().zip(addresses) {
-            let described = Described::new(column, rows, device, address, false);
-            tensors.push(described.capsule(self.writing.legacy, kept.clone())?);
-        }
-        Ok(Plain::Yes(tensors))
+        plain_values(batch, call.device(), widths, |address| addresses.push(address)).then_some(addresses)
     }
 
     fn tensors(&self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        let batch = match self.plain(call, batch)? {
-            Plain::Yes(tensors) => return Ok(tensors),
-            Plain::No(batch) => import_batch(batch, &self.schema, &self.memory)?,
-        };
+        if let Some(addresses) = self.plain(call, &batch) {
+            let (rows, device) = (batch.array.array.length as usize, to_dlpack(call.device())?);
+            let kept = KeptBatch::new(batch);
+            let mut tensors = Vec::with_capacity(self.columns.len());
+            for (column, address) in self.columns.iter().zip(addresses) {
+                let described = Described::new(column, rows, device, address, false);
+                tensors.push(described.capsule(self.writing.legacy, kept.clone())?);
+            }
+            return Ok(tensors);
+        }
+        let batch = import_batch(batch, &self.schema, &self.memory)?;
         let (rows, from) = (batch.len(), batch.device());
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let device = if rows == 0 { call.device() } else { batch.device() };
@@ -153,11 +150,6 @@ impl Exported {
         }
         Ok(capsules)
     }
-}
-
-enum Plain {
-    Yes(Vec<Capsule>),
-    No(Owned<abi::Batch>),
 }
 
 /// One batch's way out.

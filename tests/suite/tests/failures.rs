@@ -1,0 +1,324 @@
+//! Every failure at its n-th occurrence, in a conversion through each plugin: an error with words, nothing held, no file,
+//! and the next conversion works.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossdock::convert::Conversion;
+use crossdock::discovery::Search;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock::{Host, Session};
+use crossdock_memory_backend::{Backend, Faults, Operation};
+use crossdock_plugin_api::{ByteSink, ByteSource, CancelFlag, Device, Error, Options, Result, Validate};
+use crossdock_tests::{assert_nothing_left, built_file, csv_plugin, sample};
+
+/// A way through the plugins, and the devices that it works on.
+struct Route {
+    name: &'static str,
+    ending: &'static str,
+    vias: &'static [&'static str],
+    columns: &'static [&'static str],
+    compression: Option<&'static str>,
+    on_any_device: bool,
+    from_csv: bool,
+}
+
+const NUMBERS: &[&str] = &["year", "dep_delay", "distance", "cancelled", "speed_mph"];
+const ROUTE: Route = Route {
+    name: "",
+    ending: "arrows",
+    vias: &[],
+    columns: &[],
+    compression: None,
+    on_any_device: true,
+    from_csv: false,
+};
+const ROUTES: [Route; 7] = [
+    Route { name: "arrow-ipc", ending: "arrow", compression: Some("lz4"), ..ROUTE },
+    Route { name: "arrow-c-device", vias: &["arrow-c-device", "arrow-c-device-stream"], ..ROUTE },
+    Route { name: "arrow-c-data", vias: &["arrow-c-data", "arrow-c-stream"], on_any_device: false, ..ROUTE },
+    Route { name: "dlpack", vias: &["dlpack"], columns: NUMBERS, ..ROUTE },
+    Route { name: "dlpack-legacy", vias: &["dlpack-legacy"], columns: NUMBERS, ..ROUTE },
+    Route { name: "csv, written", ending: "csv", on_any_device: false, ..ROUTE },
+    Route { name: "csv, read", from_csv: true, on_any_device: false, ..ROUTE },
+];
+
+impl Route {
+    fn conversion(&self, session: &Session) -> Conversion {
+        let mut conversion = session.conversion().nulls("mask");
+        for via in self.vias {
+            conversion = conversion.via(*via);
+        }
+        if !self.columns.is_empty() {
+            conversion = conversion.columns(self.columns.iter().map(|name| name.to_string()).collect());
+        }
+        if let Some(codec) = self.compression {
+            conversion = conversion.write_options(Options::new().with("compression", codec));
+        }
+        conversion
+    }
+
+    /// What it reads: the sample, as it is or as CSV.
+    fn input(&self, folder: &Path) -> std::path::PathBuf {
+        if !self.from_csv {
+            return sample();
+        }
+        let path = folder.join("sample.csv");
+        if !path.exists() {
+            let host = host(Faults::new());
+            let session = session(&host, Device::CPU, &CancelFlag::new());
+            let (input, output) =
+                (Input::open(sample(), session.cancel_flag()), Output::create(&path, session.cancel_flag()));
+            session.conversion().run(input.unwrap(), output.unwrap()).unwrap();
+        }
+        path
+    }
+
+    fn devices(&self) -> &'static [Device] {
+        if self.on_any_device { &[Device::CPU, Device::UNTOUCHABLE] } else { &[Device::CPU] }
+    }
+}
+
+fn host(faults: Faults) -> Host {
+    let mut search = Search::nowhere().given(csv_plugin());
+    for plugin in ["arrow_ipc", "arrow_c_device", "dlpack"] {
+        search = search.given(built_file(&format!("libcrossdock_{plugin}_plugin.so")));
+    }
+    let backend = Backend::builder().untouchable(true).faults(faults).build();
+    Host::builder().backend(backend).search(search).threads(2).build().unwrap()
+}
+
+fn session(host: &Host, device: Device, cancel: &CancelFlag) -> Session {
+    host.session().device(device).validate(Validate::Full).cancel_flag(cancel.clone()).open().unwrap()
+}
+
+/// All of the first occurrences, then a sample: a later one is an earlier one's in another batch.
+fn chosen(occurrences: u64) -> impl Iterator<Item = u64> {
+    (1..=occurrences.min(12)).chain((13..=occurrences).step_by((occurrences as usize / 8).max(1)))
+}
+
+fn settled(host: &Host, what: &str) {
+    let leaks = host.settle();
+    assert!(leaks.is_empty(), "{what}: {leaks:?}");
+}
+
+#[test]
+fn memory_copies_and_kernels_that_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    for route in ROUTES {
+        let input = route.input(folder.path());
+        for device in route.devices() {
+            for operation in [Operation::Allocate, Operation::Copy, Operation::Launch] {
+                let faults = Faults::new();
+                let host = host(faults.clone());
+                let session = session(&host, *device, &CancelFlag::new());
+                let output = folder.path().join(format!("out.{}", route.ending));
+                let convert = || {
+                    let input = Input::open(&input, session.cancel_flag())?;
+                    let output = Output::create(&output, session.cancel_flag())?;
+                    route.conversion(&session).run(input, output)
+                };
+                let what = format!("{} on {device}, {operation:?}", route.name);
+                let before = faults.seen(operation);
+                convert().expect(&what);
+                let occurrences = faults.seen(operation) - before;
+                let mut failed = 0;
+                for nth in chosen(occurrences) {
+                    // Not there after a failure, which is what this is about.
+                    let _ = std::fs::remove_file(&output);
+                    faults.fail(operation, nth);
+                    let result = convert();
+                    faults.fail(operation, 0);
+                    // The pool's second try may save an allocation.
+                    if let Err(error) = result {
+                        failed += 1;
+                        let words = words(&error);
+                        assert!(!words.contains("panicked"), "{what}, {nth}: {words}");
+                        assert_nothing_left(&output);
+                        settled(&host, &format!("{what}, {nth}"));
+                    }
+                }
+                convert().expect(&what);
+                assert!(failed > 0 || occurrences == 0, "{what}: no failure of {occurrences} came up");
+                std::fs::remove_file(&output).expect(&what);
+                drop(session);
+                settled(&host, &what);
+            }
+        }
+    }
+}
+
+fn words(error: &dyn std::error::Error) -> String {
+    let cause = error.source().map_or_else(String::new, words);
+    format!("{error} {cause}")
+}
+
+/// A sink that fails at its n-th write, and counts them.
+struct Failing {
+    writes: Arc<AtomicU64>,
+    nth: u64,
+}
+
+impl ByteSink for Failing {
+    fn name(&self) -> &str {
+        "a disk"
+    }
+
+    fn write(&mut self, _: &[u8]) -> Result<()> {
+        match self.writes.fetch_add(1, Ordering::Relaxed) + 1 {
+            n if n == self.nth => Err(Error::io(format!("write {n} to the disk failed"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn writes_that_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    for route in ROUTES {
+        let input = route.input(folder.path());
+        let host = host(Faults::new());
+        let session = session(&host, Device::CPU, &CancelFlag::new());
+        let to = if route.ending == "csv" { "csv" } else { "arrow-ipc-stream" };
+        let convert = |nth| {
+            let writes = Arc::new(AtomicU64::new(0));
+            let output = Output::to(Failing { writes: writes.clone(), nth });
+            let input = Input::open(&input, session.cancel_flag()).unwrap();
+            let result = route.conversion(&session).to(to).run(input, output);
+            (result, writes.load(Ordering::Relaxed))
+        };
+        let (result, writes) = convert(0);
+        result.expect(route.name);
+        assert!(writes > 1, "{}", route.name);
+        for nth in chosen(writes) {
+            let error =
+                convert(nth).0.err().unwrap_or_else(|| panic!("{}: write {nth} was lost", route.name));
+            let words = words(&error);
+            assert!(words.contains(&format!("write {nth} to the disk failed")), "{}: {words}", route.name);
+            settled(&host, route.name);
+        }
+        drop(session);
+        settled(&host, route.name);
+    }
+}
+
+/// A file that cannot be read at the n-th call, and counts them.
+struct Broken {
+    bytes: Vec<u8>,
+    reads: AtomicU64,
+    nth: u64,
+}
+
+impl ByteSource for Broken {
+    fn name(&self) -> &str {
+        "a broken file"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        match self.reads.fetch_add(1, Ordering::Relaxed) + 1 {
+            n if n == self.nth => Err(Error::io(format!("read {n} failed"))),
+            _ => {
+                let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+                let n = rest.len().min(to.len());
+                to[..n].copy_from_slice(&rest[..n]);
+                Ok(n)
+            }
+        }
+    }
+}
+
+#[test]
+fn reads_that_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    for route in ROUTES {
+        let bytes = std::fs::read(route.input(folder.path())).unwrap();
+        let host = host(Faults::new());
+        let session = session(&host, Device::CPU, &CancelFlag::new());
+        let output = folder.path().join(format!("read.{}", route.ending));
+        let convert = |nth| {
+            let broken = Arc::new(Broken { bytes: bytes.clone(), reads: AtomicU64::new(0), nth });
+            let mut conversion = route.conversion(&session);
+            if route.from_csv {
+                conversion = conversion.from("csv");
+            }
+            let output = Output::create(&output, session.cancel_flag()).unwrap();
+            let result = conversion.run(Input::Bytes(broken.clone()), output);
+            (result, broken.reads.load(Ordering::Relaxed))
+        };
+        let (result, reads) = convert(0);
+        result.expect(route.name);
+        for nth in chosen(reads) {
+            std::fs::remove_file(&output).unwrap();
+            let error = convert(nth).0.err().unwrap_or_else(|| panic!("{}: read {nth} was lost", route.name));
+            let words = words(&error);
+            assert!(words.contains(&format!("read {nth} failed")), "{}: {words}", route.name);
+            assert_nothing_left(&output);
+            settled(&host, route.name);
+            convert(0).0.expect(route.name);
+        }
+        std::fs::remove_file(&output).unwrap();
+        drop(session);
+        settled(&host, route.name);
+    }
+}
+
+#[test]
+fn a_caller_that_cancels_at_any_report_of_progress() {
+    let folder = tempfile::tempdir().unwrap();
+    for route in ROUTES {
+        let input = route.input(folder.path());
+        let reports = |nth: u64| {
+            let host = host(Faults::new());
+            let cancel = CancelFlag::new();
+            let session = session(&host, Device::CPU, &cancel);
+            let seen = Arc::new(AtomicU64::new(0));
+            let listener = {
+                let seen = seen.clone();
+                move |_, _| {
+                    if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+                        cancel.cancel();
+                    }
+                }
+            };
+            let output = folder.path().join(format!("cancelled.{}", route.ending));
+            let (from, to) =
+                (Input::open(&input, &CancelFlag::new()), Output::create(&output, &CancelFlag::new()));
+            let conversion = route.conversion(&session).progress(Arc::new(listener));
+            let result = conversion.run(from.unwrap(), to.unwrap());
+            match (nth, &result) {
+                (0, Ok(_)) => std::fs::remove_file(&output).unwrap(),
+                (0, Err(error)) => panic!("{}: {}", route.name, words(error)),
+                (_, Ok(_)) => panic!("{}: cancelled at report {nth}, and went on", route.name),
+                (_, Err(_)) => assert_nothing_left(&output),
+            }
+            drop(session);
+            settled(&host, route.name);
+            seen.load(Ordering::Relaxed)
+        };
+        let all = reports(0);
+        assert!(all > 0, "{} reports no progress", route.name);
+        // The last report may come when there is nothing left to cancel.
+        for nth in chosen(all - 1) {
+            reports(nth);
+        }
+    }
+}
+
+#[test]
+fn a_progress_listener_that_panics_stops_nobody_but_itself() {
+    let host = host(Faults::new());
+    let session = session(&host, Device::CPU, &CancelFlag::new());
+    let sink = VecSink::new();
+    let conversion = session.conversion().to("arrow-ipc-stream").progress(Arc::new(|_, _| panic!("a bar")));
+    conversion
+        .run(Input::open(sample(), session.cancel_flag()).unwrap(), Output::Memory(sink.clone()))
+        .unwrap();
+    assert!(sink.take().len() > 100_000);
+}
