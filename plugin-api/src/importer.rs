@@ -51,9 +51,8 @@ impl Input {
         // SAFETY: the caller's word.
         let mut input = unsafe { Owned::take(input) }.into_raw();
         // SAFETY: both halves are ours now.
-        let (source, capsules) = unsafe {
-            (Owned::new(std::mem::take(&mut input.source)), Owned::new(std::mem::take(&mut input.capsules)))
-        };
+        let (source, capsules) =
+            unsafe { (Owned::take(&raw mut input.source), Owned::take(&raw mut input.capsules)) };
         match (source.is_released(), capsules.is_released()) {
             // SAFETY: the object crossed the boundary as a source.
             (false, true) => Ok(Input::Source(unsafe { Source::from_raw(source) })),

@@ -137,6 +137,10 @@ impl<T: Release> Owned<T> {
             unsafe {
                 let bytes = covered(from, 0);
                 std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut taken).cast(), bytes);
+                // What was taken is as long as ours now, and may lie in a list of such.
+                if T::TELLS_SIZE && bytes > 0 {
+                    (&raw mut taken).cast::<usize>().write(size_of::<T>());
+                }
                 overwrite(from, &T::default(), bytes);
             }
         }
