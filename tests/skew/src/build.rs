@@ -1,0 +1,119 @@
+//! Builds fixtures: the one in Rust by Cargo, the one in C by whatever compiler is asked for.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Skipped;
+use crate::sources::Sources;
+
+/// What would make Cargo build as this test was built, rather than as its author would.
+const INHERITED: &[&str] = &[
+    "RUSTUP_TOOLCHAIN",
+    "CARGO",
+    "RUSTC",
+    "RUSTDOC",
+    "RUSTFLAGS",
+    "CARGO_ENCODED_RUSTFLAGS",
+    "CARGO_BUILD_TARGET",
+    "CARGO_BUILD_RUSTFLAGS",
+    "CARGO_TARGET_DIR",
+    "CARGO_MAKEFLAGS",
+    "MAKEFLAGS",
+];
+
+/// The Rust fixture, by the default toolchain at opt-level 0, or by the nightly one at opt-level 3 with LTO.
+pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
+    let cargo = || {
+        let mut command = Command::new("cargo");
+        INHERITED.iter().for_each(|variable| {
+            command.env_remove(variable);
+        });
+        command.args(nightly.then_some("+nightly"));
+        command
+    };
+    let answers = cargo().arg("--version").output().is_ok_and(|output| output.status.success());
+    if !answers {
+        return Err(if nightly { "no nightly toolchain" } else { "no cargo" }.into());
+    }
+    let target = sources.made.join("build");
+    let mut command = cargo();
+    command.args(["build", "--offline", "--manifest-path"]);
+    command.arg(sources.at("tests/skew/fixtures/rust/Cargo.toml")).arg("--target-dir").arg(&target);
+    command.args(nightly.then_some("--release"));
+    run(&mut command);
+    let built = target.join(if nightly { "release" } else { "debug" }).join("libcrossdock_skew_plugin.so");
+    // A copy of its own: Cargo must not write over what a host has mapped.
+    let to = place(sources, if nightly { "rust-nightly-lto" } else { "rust-debug" });
+    std::fs::copy(&built, &to).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    allow(&to);
+    Ok(to)
+}
+
+/// How the fixture in C is built.
+#[derive(Clone, Default)]
+pub struct C<'a> {
+    /// Of what is made; for messages and file names.
+    pub name: &'a str,
+    /// The compiler; `CC` or `cc` if not given.
+    pub compiler: Option<&'a str>,
+    /// For the compiler.
+    pub flags: &'a [&'a str],
+    /// The header to build against, if not the sources' own.
+    pub header: Option<String>,
+}
+
+/// The fixture in C.
+pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
+    let given = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
+    let mut words = how.compiler.unwrap_or(&given).split_whitespace();
+    let program = words.next().unwrap_or("cc");
+    if !Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        return Err(format!("no compiler '{program}'"));
+    }
+    let to = place(sources, how.name);
+    let include = match &how.header {
+        None => sources.at("plugin-api/include"),
+        Some(header) => {
+            let folder = to.with_extension("include");
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("crossdock.h"), header).unwrap();
+            folder
+        }
+    };
+    let mut command = Command::new(program);
+    command.args(words).args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]).args(how.flags);
+    command.arg("-I").arg(include).args(c_files(&sources.at("tests/skew/fixtures/c"))).arg("-o").arg(&to);
+    run(&mut command);
+    allow(&to);
+    Ok(to)
+}
+
+fn c_files(folder: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "c"));
+    files.sort();
+    files
+}
+
+fn place(sources: &Sources, name: &str) -> PathBuf {
+    let folder = sources.made.join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let to = folder.join("libcrossdock_skew_plugin.so");
+    // Whoever has the last run's mapped keeps it: it is replaced, not written over.
+    if to.exists() {
+        std::fs::remove_file(&to).unwrap();
+    }
+    to
+}
+
+/// Whatever the umask of the one who runs the tests.
+fn allow(file: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn run(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(output.status.success(), "{command:?}:\n{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,111 @@
+//! Where the sources of a release come from: git, by commit.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Skipped;
+
+/// What is built, and where.
+pub struct Sources {
+    /// "today", or a release's version.
+    pub name: String,
+    /// A folder with `plugin-api/` and `tests/skew/fixtures/`.
+    pub root: PathBuf,
+    /// Where what is made of them goes.
+    pub made: PathBuf,
+}
+
+/// A line of `releases.txt`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Release {
+    /// "0.1.0"
+    pub version: String,
+    /// "v0.1.0"
+    pub tag: String,
+    /// 40 hexadecimal digits.
+    pub commit: String,
+}
+
+/// The repository that this crate was built in.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// `target/skew`: beside the folder that the tests were built into.
+pub fn folder() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(3).unwrap().join("skew")
+}
+
+/// The releases that are listed; a line that is none is the lister's mistake.
+pub fn listed(text: &str) -> Vec<Release> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+            let [version, tag, commit] = words
+                .try_into()
+                .unwrap_or_else(|_| panic!("releases.txt: '{line}': expected a version, a tag and a commit"));
+            let is_commit = commit.len() == 40 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+            assert!(is_commit, "releases.txt: '{commit}': expected the 40 digits of a commit");
+            Release { version, tag, commit }
+        })
+        .collect()
+}
+
+impl Sources {
+    /// The working tree.
+    pub fn today() -> Self {
+        Self { name: "today".into(), root: repository(), made: folder().join("today") }
+    }
+
+    /// What the plugins of a commit are made of, taken out of git.
+    pub fn of_commit(name: &str, commit: &str) -> Result<Self, Skipped> {
+        let made = folder().join(name);
+        let root = made.join("sources");
+        let tar = made.join("sources.tar");
+        std::fs::create_dir_all(&made).unwrap();
+        git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).map_err(|said| {
+            format!("commit {commit} is not in this clone (shallow, or no clone at all): {said}")
+        })?;
+        let to = format!("--output={}", tar.display());
+        git(&[
+            "archive",
+            "--format=tar",
+            &to,
+            commit,
+            "--",
+            "Cargo.toml",
+            "plugin-api",
+            "tests/skew/fixtures",
+        ])?;
+        // What is there already is of the same commit or of another: files of an older one must not stay.
+        if root.exists() {
+            std::fs::remove_dir_all(&root).unwrap();
+        }
+        std::fs::create_dir_all(&root).unwrap();
+        run(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&root))?;
+        Ok(Self { name: name.into(), root, made })
+    }
+
+    /// A file or folder of them.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+fn git(arguments: &[&str]) -> Result<(), Skipped> {
+    run(Command::new("git").arg("-C").arg(repository()).args(arguments))
+}
+
+fn run(command: &mut Command) -> Result<(), Skipped> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{program}: {}", said.lines().next().unwrap_or("failed").trim()))
+        }
+        Err(error) => Err(format!("{program}: {error}")),
+    }
+}
