@@ -2,11 +2,14 @@
 make, by ctypes."""
 
 import ctypes
+import gc
+import weakref
 from ctypes import CFUNCTYPE, Structure, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 import capi
 import numpy as np
 import pyarrow as pa
+from numpy.lib.stride_tricks import as_strided
 
 READ_ONLY, IS_COPIED, SUBBYTE_PADDED = 1, 2, 4
 INT, UINT, FLOAT, OPAQUE, BFLOAT, COMPLEX, BOOL = range(7)
@@ -221,6 +224,43 @@ def sample(dtype, shape):
     if dtype == bool:
         return random.integers(0, 2, n).astype(bool).reshape(shape)
     return np.frombuffer(random.bytes(n * dtype.itemsize), dtype).copy().reshape(shape)
+
+
+def assert_nothing_copied(host):
+    """Nor allocated."""
+    assert copied(host) == 0
+    assert host.ledger()["live_bytes"] == 0
+
+
+def cube(dtype=np.int32):
+    return np.arange(2 * 3 * 4 * 5, dtype=dtype).reshape(2, 3, 4, 5)
+
+
+IN_PLACE = {
+    "a slice of rows": cube()[1:],
+    "row-major": cube(),
+    "rows of column-major": np.ascontiguousarray(cube().transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1),
+    "rows permuted": np.ascontiguousarray(cube().transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+    "rows of size one with a stride of their own": as_strided(cube(), (2, 1, 20), (80, 77 * 4, 4)),
+    "one row of any stride": as_strided(cube(), (1, 20), (12, 4)),
+}
+"""Arrow holds them where they are: the rows in order, a row's dimensions in any."""
+
+
+def owned():
+    """An array of numpy's, and a witness of its life."""
+    array = np.arange(1000)
+    return array, weakref.ref(array)
+
+
+def collected(witness):
+    gc.collect()
+    return witness() is None
+
+
+def numbers(n=1000):
+    """A batch of one column."""
+    return pa.record_batch([pa.array(np.arange(n).copy())], names=["n"])
 
 
 # ------------------------------------------------------------------------------------------- tensors of any make ---

@@ -1,35 +1,15 @@
-"""Who holds a tensor, and when it is deleted: once, on any thread, in any order."""
+"""Who holds a tensor, and when it is deleted: once."""
 
-import ctypes
 import gc
 import itertools
-import threading
-import weakref
-from ctypes import CDLL, POINTER, byref, c_int, c_ulong, c_void_p
 
 import capi
 import numpy as np
 import pyarrow as pa
 import pytest
-from tensors import CAPSULES, FORMATS, Lender, Made, bring, deleter_address, give, lend, send, take, values
+from tensors import CAPSULES, FORMATS, Lender, Made, bring, collected, give, lend, numbers, owned, send
 
-pytestmark = pytest.mark.usefixtures("library")
 forms = pytest.mark.parametrize("form", FORMATS)
-
-
-def owned():
-    """An array of numpy's, and a witness of its life."""
-    array = np.arange(1000)
-    return array, weakref.ref(array)
-
-
-def collected(witness):
-    gc.collect()
-    return witness() is None
-
-
-def batch_of(n=1000):
-    return pa.record_batch([pa.array(np.arange(n).copy())], names=["n"])
 
 
 # -------------------------------------------------------------------------------------------------------- inwards ---
@@ -106,7 +86,7 @@ def test_a_capsule_is_consumed_once(session, form):
 
 
 def test_a_capsule_of_another_name_is_refused_and_left_alone(session):
-    schema, array = batch_of().__arrow_c_array__()
+    schema, array = numbers().__arrow_c_array__()
     for capsule in (schema, array):
         with pytest.raises(capi.CrossdockError, match="expected 'dltensor' or 'dltensor_versioned'"):
             bring(session, capsule)
@@ -128,7 +108,7 @@ def test_arrow_s_importer_refuses_a_tensor_and_leaves_it_alone(session):
 
 @forms
 def test_our_capsule_is_consumed_once(session, form):
-    (capsule,) = send(session, batch_of(), form)
+    (capsule,) = send(session, numbers(), form)
     first = np.from_dlpack(Lender(capsule))
     assert capi.capsule_name(capsule).decode() == "used_" + CAPSULES[form]
     with pytest.raises(ValueError):
@@ -172,7 +152,7 @@ def test_the_tensors_of_one_batch_each_hold_their_own(session, order):
 
 @forms
 def test_a_copy_s_memory_is_given_back_when_the_tensor_is_deleted(host, session, form):
-    (capsule,) = send(session, batch_of(), form, copy="always")
+    (capsule,) = send(session, numbers(), form, copy="always")
     assert host.ledger()["live_bytes"] == 8000
     array = np.from_dlpack(Lender(capsule))
     del capsule
@@ -185,124 +165,8 @@ def test_a_copy_s_memory_is_given_back_when_the_tensor_is_deleted(host, session,
 
 @forms
 def test_a_writer_s_earlier_tensors_live_on_without_it(session, form):
-    writer = session.export(FORMATS[form], batch_of().schema)
-    (first,), (second,) = writer.write(batch_of()), writer.write(batch_of(3))
+    writer = session.export(FORMATS[form], numbers().schema)
+    (first,), (second,) = writer.write(numbers()), writer.write(numbers(3))
     writer.close()
     assert np.from_dlpack(Lender(second)).tolist() == [0, 1, 2]
     assert np.from_dlpack(Lender(first))[999] == 999
-
-
-# ------------------------------------------------------------------------------ any order, and any thread at all ---
-
-
-class Held:
-    """Everything that a round trip leaves, to be let go by name."""
-
-    def __init__(self, form):
-        array, self.witness = owned()
-        self.host = capi.Host()
-        self.session = self.host.session()
-        self.stream = self.session.import_capsules("dlpack", [(CAPSULES[form], lend(array, form))])
-        (self.batch,) = self.stream.batches()
-        self.writer = self.session.export("dlpack", self.batch.schema)
-        (capsule,) = self.writer.write(self.batch)
-        self.tensor = np.from_dlpack(Lender(capsule))
-
-    def let_go(self, name):
-        if hasattr(each := vars(self).pop(name), "close"):
-            each.close()
-
-    def look(self):
-        """What is left has its values."""
-        if hasattr(self, "batch"):
-            assert self.batch.column(0)[999].as_py() == 999
-        if hasattr(self, "tensor"):
-            assert self.tensor[999] == 999
-
-
-@forms
-@pytest.mark.parametrize("last", ["stream", "writer", "batch", "tensor"])
-def test_everything_may_go_in_any_order(form, last):
-    """But that the session goes with its host: of the handles any may be the last one."""
-    others = [name for name in ("host", "stream", "writer", "batch", "tensor") if name != last]
-    for order in itertools.permutations(others):
-        held = Held(form)
-        for name in (*order, last):
-            held.look()
-            if name == "host":
-                held.let_go("session")
-            held.let_go(name)
-        assert held.witness() is None, order
-
-
-def on_a_thread_of_its_own(function, argument):
-    """Calls a C function of one pointer on a thread that Python knows nothing of."""
-    libc = CDLL(None)
-    libc.pthread_create.argtypes = [POINTER(c_ulong), c_void_p, c_void_p, c_void_p]
-    libc.pthread_create.restype = libc.pthread_join.restype = c_int
-    libc.pthread_join.argtypes = [c_ulong, c_void_p]
-    thread = c_ulong()
-    assert libc.pthread_create(byref(thread), None, function, argument) == 0
-    assert libc.pthread_join(thread, None) == 0
-
-
-@forms
-def test_a_batch_may_be_released_on_a_thread_that_python_does_not_know(session, form):
-    """numpy's deleter then takes the GIL by itself."""
-    array, witness = owned()
-    stream = session.import_capsules("dlpack", [(CAPSULES[form], lend(array, form))])
-    raw = stream.next_raw()
-    stream.close()
-    del array, stream
-    assert not collected(witness)
-    released = raw.array.array
-    on_a_thread_of_its_own(released.release, ctypes.addressof(released))
-    assert not released.release
-    assert collected(witness)
-
-
-@forms
-def test_our_tensor_may_be_deleted_on_a_thread_that_python_does_not_know(session, form):
-    array, witness = owned()
-    (batch,) = bring(session, lend(array, form))
-    options = {"read_only": "lent"} if form == "legacy" else {}
-    (capsule,) = send(session, batch, form, **options)
-    tensor = take(capsule)
-    del array, batch, capsule
-    assert not collected(witness)
-    on_a_thread_of_its_own(deleter_address(form, tensor), tensor)
-    assert collected(witness)
-
-
-def test_many_threads_bring_and_send_at_once(host, session):
-    failures = []
-
-    def work(number):
-        try:
-            for turn in range(20):
-                array = np.arange(100) + number * turn
-                (batch,) = bring(session, lend(array[:: 1 + turn % 2], ("versioned", "legacy")[number % 2]))
-                (capsule,) = send(session, batch, copy=("needed", "always")[turn % 2])
-                np.testing.assert_array_equal(np.from_dlpack(Lender(capsule)), array[:: 1 + turn % 2])
-                np.testing.assert_array_equal(values(batch.column(0)), array[:: 1 + turn % 2])
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    gc.collect()
-    assert host.ledger()["live_bytes"] == 0
-
-
-def test_tensors_are_deleted_by_threads_while_others_are_made(session):
-    """What one thread made another one drops."""
-    made = [np.from_dlpack(Lender(send(session, batch_of(100 + n), copy="always")[0])) for n in range(64)]
-    thread = threading.Thread(target=made.clear)
-    thread.start()
-    more = [send(session, batch_of(100 + n), copy="always") for n in range(64)]
-    thread.join()
-    assert [len(np.from_dlpack(Lender(capsule))) for (capsule,) in more] == [100 + n for n in range(64)]

@@ -1,4 +1,4 @@
-"""Whatever numpy can make of an array by slicing, turning and broadcasting it, goes in and comes back with its values."""
+"""Whatever view numpy makes of an array, by slices, turns and broadcasts, goes in and comes back with its values."""
 
 import capi
 import hypothesis.strategies as st
