@@ -178,17 +178,29 @@ csv_parsed csv_parse_timestamp(const csv_type* type, const char* text, size_t by
 
 /* -------------------------------------------------------------------------------------------------- printing --- */
 
+/* `digits` digits, zeros in front. */
+static char* put_number(char* to, int64_t value, int digits) {
+  for (int i = digits; i-- > 0; value /= 10) to[i] = (char)('0' + value % 10);
+  return to + digits;
+}
+
+static char* put_part(char* to, char before, int64_t value, int digits) {
+  *to = before;
+  return put_number(to + 1, value, digits);
+}
+
 static char* put_date(char* to, int64_t days) {
   int64_t year;
   int month, day;
   date_of_days(days, &year, &month, &day);
-  return to + sprintf(to, year < 0 || year > 9999 ? "%+05" PRId64 "-%02d-%02d" : "%04" PRId64 "-%02d-%02d", year, month, day);
+  to = year < 0 || year > 9999 ? to + sprintf(to, "%+05" PRId64, year) : put_number(to, year, 4);
+  return put_part(put_part(to, '-', month, 2), '-', day, 2);
 }
 
 static char* put_time(char* to, int64_t seconds, int64_t fraction, int digits) {
-  to += sprintf(to, "%02d:%02d:%02d", (int)(seconds / 3600), (int)(seconds / 60 % 60), (int)(seconds % 60));
-  if (digits > 0) to += sprintf(to, ".%0*" PRId64, digits, fraction);
-  return to;
+  to = put_number(to, seconds / 3600, 2);
+  to = put_part(put_part(to, ':', seconds / 60 % 60, 2), ':', seconds % 60, 2);
+  return digits > 0 ? put_part(to, '.', fraction, digits) : to;
 }
 
 size_t csv_print_date(const csv_type* type, const void* value, char* to) {
