@@ -116,12 +116,15 @@ impl<'a> Registry<'a> {
             hits.map(|(_, magic)| magic.len()).max().unwrap_or(0)
         };
         let best = all.iter().map(longest).max().unwrap_or(0);
+        if let Some(wanted) = wanted {
+            self.check_bytes(wanted, &all, best, head, name)?;
+        }
         if best > 0 {
             let hits = all.iter().filter(|c| longest(c) == best).cloned().collect();
             return one(hits, &format!("the first bytes of '{name}' are those of"), Way::In);
         }
         self.by_ending(&all, wanted, name, Way::In)?.ok_or_else(|| {
-            let known = texts(&all, |c| c.format.name.clone());
+            let known = texts(&all, with_endings);
             Error::Unrecognised(format!(
                 "no plugin recognises '{name}': expected the first bytes or the ending of one of its formats ({known}), or \
                  --from"
@@ -129,26 +132,49 @@ impl<'a> Registry<'a> {
         })
     }
 
+    /// What was asked for against what the first bytes say: a format that is known by its bytes is refused where they are
+    /// another's, and one that is not is read with a warning.
+    fn check_bytes(&self, wanted: &str, all: &[Choice], best: usize, head: &[u8], name: &str) -> Result<()> {
+        if best > 0 {
+            return Ok(());
+        }
+        let Some(other) = self.formats(Way::In).find(|c| c.format.bytes && c.format.matches(head)) else {
+            return Ok(());
+        };
+        let says = format!("the first bytes of '{name}' are those of {}", other.format.name);
+        if all.iter().all(|c| !c.format.magics.is_empty()) {
+            return Err(Error::usage(format!(
+                "--from {wanted}: {says}; leave --from out, or say --from {}",
+                other.format.name
+            )));
+        }
+        tracing::warn!("{says}, and it is read as {wanted} as --from says");
+        Ok(())
+    }
+
     /// The format of bytes to write: among those that `wanted` names, or all, by the output's ending ("-" for standard
     /// output), then as the only one there is.
     pub fn choose_output(&self, wanted: Option<&str>, name: &str) -> Result<Choice> {
         let all = self.candidates(wanted, Way::Out)?;
         self.by_ending(&all, wanted, name, Way::Out)?.ok_or_else(|| {
-            let known = texts(&all, |c| format!("{} ({})", c.format.name, c.format.endings.join(" ")));
+            let known = texts(&all, with_endings);
             Error::usage(format!("what to write to '{name}' is unclear: name a format with --to: {known}"))
         })
     }
 
-    /// Formats through which a plugin gives and takes capsules: a pair of the same name on both sides, for the device.
+    /// A format that a plugin both writes and reads: one of capsules for the device, else one of bytes, to which the host
+    /// moves batches.
     pub fn choose_via(&self, wanted: &str, device_type: i32) -> Result<Choice> {
-        let takes = |c: &Choice| !c.format.capsules.is_empty() && c.format.takes(device_type);
-        let read_back = |c: &Choice| {
-            c.plugin.importer_formats().iter().any(|f| f.name == c.format.name && !f.capsules.is_empty())
-        };
         let named = self.named(wanted, Way::Out, "--via")?;
-        named.into_iter().find(|c| takes(c) && read_back(c)).ok_or_else(|| {
+        let both = |c: &&Choice, kind: fn(&Format) -> bool| {
+            let back = c.plugin.importer_formats().iter().find(|f| f.name == c.format.name);
+            kind(&c.format) && back.is_some_and(kind)
+        };
+        let capsules =
+            named.iter().find(|c| c.format.takes(device_type) && both(c, |f| !f.capsules.is_empty()));
+        capsules.or_else(|| named.iter().find(|c| both(c, |f| f.bytes))).cloned().ok_or_else(|| {
             Error::usage(format!(
-                "--via {wanted}: it has no format of capsules that it both writes and reads for this device"
+                "--via {wanted}: it has no format that it both writes and reads on this device"
             ))
         })
     }
@@ -176,7 +202,7 @@ impl<'a> Registry<'a> {
         }
         match wanted {
             Some(name) if bytes.is_empty() => Err(Error::usage(format!(
-                "{} {name}: it speaks through capsules, in memory, and not through files",
+                "{} {name}: it speaks through capsules, in memory, and not through files; --via {name} goes through it",
                 way.option()
             ))),
             _ => Ok(bytes),
@@ -222,6 +248,13 @@ fn one(mut hits: Vec<Choice>, why: &str, way: Way) -> Result<Choice> {
             texts(&hits, |c| format!("{} of {}", c.format.name, c.plugin.name())),
             way.option()
         ))),
+    }
+}
+
+fn with_endings(choice: &Choice) -> String {
+    match choice.format.endings.as_slice() {
+        [] => choice.format.name.clone(),
+        endings => format!("{} ({})", choice.format.name, endings.join(" ")),
     }
 }
 

@@ -1,16 +1,18 @@
-//! Out through a plugin as capsules, and back in.
+//! Out through a plugin, as capsules or as bytes in memory, and back in.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::DeviceBatch;
-use crossdock_plugin_api::{Capsule, Format, Input, Options};
+use crossdock_plugin_api::{CallSettings, Capsule, Format, Input as ApiInput, Options, Source};
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::reader::Reader;
 use crate::session::Session;
+use crate::sink::{Output, VecSink};
+use crate::source::Input;
 use crate::writer::{Writer, schema_difference};
 
 /// One `--via`: an exporter's writer, and for all that it gives the same plugin's importer.
@@ -18,10 +20,13 @@ pub(super) struct Via {
     session: Session,
     plugin: Arc<Plugin>,
     format: Format,
+    told: Options,
     /// The same format as it is read back, and what it is told then.
     read: (Format, Options),
     schema: SchemaRef,
-    writer: Writer,
+    /// Takes all batches where they become capsules. Bytes are written for each batch anew, so that they are one batch's
+    /// at a time.
+    writer: Option<Writer>,
     /// The own metadata of the batches that are out: few foreign structs have a place for it.
     metadata: VecDeque<Metadata>,
 }
@@ -37,15 +42,28 @@ impl Via {
         let choice = session.choose(Some(wanted), |registry| registry.choose_via(wanted, device_type))?;
         let plugin = session.fresh(choice.plugin.name(), &format!("{} (via)", choice.plugin.name()))?;
         let format = choice.format;
-        let what = format!("write batches as {}", format.name);
-        let told = format.pick(options);
-        let writer = Writer::begin(session, plugin.clone(), format.clone(), schema, &told, None, what)?;
         let back = plugin.importer_formats().iter().find(|f| f.name == format.name);
         let back = back.cloned().unwrap_or_default();
-        let told = back.pick(options);
-        let (session, schema) = (session.clone(), schema.clone());
-        let read = (back, told);
-        Ok(Self { session, plugin, format, read, schema, writer, metadata: VecDeque::new() })
+        let mut via = Self {
+            session: session.clone(),
+            told: format.pick(options),
+            read: (back.clone(), back.pick(options)),
+            plugin,
+            format,
+            schema: schema.clone(),
+            writer: None,
+            metadata: VecDeque::new(),
+        };
+        if !via.format.capsules.is_empty() {
+            via.writer = Some(via.begin_writer(None)?);
+        }
+        Ok(via)
+    }
+
+    fn begin_writer(&self, output: Option<Output>) -> Result<Writer> {
+        let what = format!("write batches as {}", self.format.name);
+        let (plugin, format) = (self.plugin.clone(), self.format.clone());
+        Writer::begin(&self.session, plugin, format, &self.schema, &self.told, output, what)
     }
 
     pub(super) fn plugin(&self) -> &Arc<Plugin> {
@@ -64,17 +82,58 @@ impl Via {
     /// The batch as it comes back: usually as one, perhaps only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
-        let capsules = self.writer.write(batch)?;
-        let batches = read_back(&self.session, &self.plugin, &self.read, &self.schema, capsules)?;
+        let Some(writer) = &mut self.writer else {
+            // However many come back are this one's.
+            let batches = self.through_bytes(batch)?;
+            let batches = with_metadata(batches, &mut self.metadata);
+            self.metadata.clear();
+            return Ok(batches);
+        };
+        let capsules = writer.write(batch)?;
+        let batches = self.read_back(capsules)?;
         Ok(with_metadata(batches, &mut self.metadata))
     }
 
     /// What comes back at the end.
-    pub(super) fn finish(self) -> Result<Vec<DeviceBatch>> {
-        let Self { session, plugin, read, schema, writer, mut metadata, .. } = self;
+    pub(super) fn finish(mut self) -> Result<Vec<DeviceBatch>> {
+        let Some(writer) = self.writer.take() else { return Ok(Vec::new()) };
         let capsules = writer.finish()?.capsules;
-        let batches = read_back(&session, &plugin, &read, &schema, capsules)?;
-        Ok(with_metadata(batches, &mut metadata))
+        let batches = self.read_back(capsules)?;
+        Ok(with_metadata(batches, &mut self.metadata))
+    }
+
+    fn read_back(&self, capsules: Vec<Capsule>) -> Result<Vec<DeviceBatch>> {
+        if capsules.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.read(ApiInput::Capsules(capsules), self.session.call_for_structs())
+    }
+
+    fn through_bytes(&self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
+        let sink = VecSink::new();
+        let mut writer = self.begin_writer(Some(Output::Memory(sink.clone())))?;
+        writer.write(batch)?;
+        writer.finish()?;
+        let source = Source::new(Input::bytes(sink.take()).shared());
+        self.read(ApiInput::Source(source), self.session.call_for_bytes())
+    }
+
+    fn read(&self, input: ApiInput, call: CallSettings) -> Result<Vec<DeviceBatch>> {
+        let Self { session, plugin, schema, read: (format, options), .. } = self;
+        let what = format!("read batches back as {}", format.name);
+        let reader =
+            Reader::open(session, plugin.clone(), call, &format.name, input, Some(schema), options, what)?;
+        if let Some(difference) = schema_difference(schema, reader.schema()) {
+            let error = crossdock_plugin_api::Error::bad_data(difference);
+            return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));
+        }
+        // Under the schema that everybody holds already, so that nobody compares it again.
+        let same = |batch: DeviceBatch| {
+            batch
+                .with_schema(schema.clone())
+                .map_err(|error| Error::data(format!("{plugin} gave a wrong batch"), error))
+        };
+        reader.map(|batch| batch.and_then(same)).collect()
     }
 }
 
@@ -85,32 +144,4 @@ fn with_metadata(batches: Vec<DeviceBatch>, metadata: &mut VecDeque<Metadata>) -
         None => batch,
     };
     batches.into_iter().map(own).collect()
-}
-
-fn read_back(
-    session: &Session,
-    plugin: &Arc<Plugin>,
-    (format, options): &(Format, Options),
-    schema: &SchemaRef,
-    capsules: Vec<Capsule>,
-) -> Result<Vec<DeviceBatch>> {
-    if capsules.is_empty() {
-        return Ok(Vec::new());
-    }
-    let format = format.name.as_str();
-    let what = format!("read batches back as {format}");
-    let input = Input::Capsules(capsules);
-    let call = session.call_for_structs();
-    let reader = Reader::open(session, plugin.clone(), call, format, input, Some(schema), options, what)?;
-    if let Some(difference) = schema_difference(schema, reader.schema()) {
-        let error = crossdock_plugin_api::Error::bad_data(difference);
-        return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));
-    }
-    // Under the schema that everybody holds already, so that nobody compares it again.
-    let same = |batch: DeviceBatch| {
-        batch
-            .with_schema(schema.clone())
-            .map_err(|error| Error::data(format!("{plugin} gave a wrong batch"), error))
-    };
-    reader.map(|batch| batch.and_then(same)).collect()
 }
