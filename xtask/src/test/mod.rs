@@ -2,6 +2,7 @@
 
 mod asan;
 mod counts;
+mod deny;
 mod python;
 mod steps;
 mod stream;
@@ -36,6 +37,8 @@ enum Step {
     Tidy,
     /// Lints, warnings denied
     Clippy,
+    /// What may be depended on: licences, sources and bans, where cargo-deny is installed
+    Deny,
     /// The plugins, the command and the tests
     Build,
     /// Unit and integration tests

@@ -1,6 +1,6 @@
 //! What each step runs.
 
-use super::{Outcome, Step, asan, python, stream};
+use super::{Outcome, Step, asan, deny, python, stream};
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::tidy;
 use anyhow::Result;
@@ -27,6 +27,7 @@ pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> 
         Step::Clippy => Ok(Outcome::check(run_command(
             cargo_in_root(&["clippy", "--workspace", "--all-targets"]).args(["--", "-D", "warnings"]),
         ))),
+        Step::Deny => deny::run(workspace),
         Step::Build => Ok(Outcome::check(run_command(with_profile(cargo_in_root(&["build"])).args(TARGETS)))),
         Step::Rust => {
             stream::cargo_test(with_profile(cargo_in_root(&["test"])).args(TARGETS).arg("--no-fail-fast"))

@@ -5,6 +5,7 @@ mod arrows;
 mod manifests;
 mod papers;
 mod texts;
+mod versions;
 
 use crate::cargo::Workspace;
 use anyhow::{Context, Result, bail};
@@ -38,6 +39,7 @@ fn complaints(workspace: &Workspace) -> Result<Vec<String>> {
     all.extend(manifests::check(&workspace.packages, &texts));
     all.extend(texts::check(&texts));
     all.extend(papers::check(&texts));
+    all.extend(versions::check(&texts));
     Ok(all)
 }
 
