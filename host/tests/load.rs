@@ -152,8 +152,51 @@ fn metadata_that_makes_no_sense_is_refused_with_the_field() {
 
 #[test]
 fn structs_of_another_size_are_named_with_both_sizes() {
-    assert_refused(&["SIZES={72,80,128,49}"], "struct-sizes", &["crossdock_error expected at least 48 bytes, got 49"]);
+    assert_refused(
+        &["SIZES={72,80,128,49}"],
+        "struct-sizes",
+        &["crossdock_error expected at least 48 bytes, got 49"],
+    );
     assert_refused(&["N_SIZES=19"], "struct-sizes", &["19 structs, expected at least 20"]);
+}
+
+#[test]
+fn metadata_of_another_release_is_read_as_far_as_it_goes() {
+    let directory = temporary();
+    let load = |name: &str, definitions: &[&str]| {
+        PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
+    };
+    let all = "sizeof(crossdock_plugin_meta)";
+    let twenty = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+80";
+    assert_eq!(load("short.so", &[twenty]).unwrap(), 20);
+    assert_eq!(load("more.so", &["N_SIZES=21"]).unwrap(), 21, "a later release lists more structs");
+    let longer = format!("META_SIZE={all}+32");
+    assert_eq!(
+        load("long.so", &[&longer, "N_SIZES=40"]).unwrap(),
+        32,
+        "and more than there is room for here"
+    );
+    let words = ["lists 21 struct sizes, expected at most 20"];
+    assert_refused(&[twenty, "N_SIZES=21"], "bad-metadata", &words);
+}
+
+#[test]
+fn structs_that_have_grown_or_lack_their_ends_are_no_reason_to_refuse_a_plugin() {
+    let directory = temporary();
+    let sizes = |change: &dyn Fn(&str, u32) -> u32| {
+        let all = crossdock::api::abi::BUILT_SIZES.map(|size| change(size.name, size.bytes).to_string());
+        format!("SIZES={{{}}}", all.join(","))
+    };
+    let grown = sizes(&|name, bytes| bytes + if name.starts_with("crossdock_") { 24 } else { 0 });
+    let shorter = sizes(&|name, bytes| if name == "crossdock_format" { bytes - 16 } else { bytes });
+    for (file, definition) in [("grown.so", &grown), ("shorter.so", &shorter)] {
+        let plugin = PluginFile::new(c_plugin(directory.path(), file, &[definition]));
+        assert!(plugin.load().is_ok(), "{definition}");
+    }
+    let arrow = sizes(&|name, bytes| if name == "ArrowArray" { bytes + 8 } else { bytes });
+    assert_refused(&[&arrow], "struct-sizes", &["ArrowArray expected 80 bytes, got 88"]);
+    let odd = sizes(&|name, bytes| if name == "crossdock_call" { bytes + 4 } else { bytes });
+    assert_refused(&[&odd], "struct-sizes", &["crossdock_call expected at least 24 bytes, got"]);
 }
 
 #[test]
