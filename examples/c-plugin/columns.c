@@ -65,15 +65,15 @@ static crossdock_code copy_metadata(const char* from, char** out, crossdock_erro
 
 static crossdock_code copy_column(csv_column* column, const struct ArrowSchema* from, crossdock_error* err) {
   const char* name = from->name ? from->name : "";
-  const csv_type* type = from->dictionary ? NULL : csv_type_of_format(from->format);
+  const csv_type* type = from->dictionary || !from->format ? NULL : csv_type_of_format(from->format);
   size_t known;
   csv_shown shown;
   crossdock_code code;
   if (!type)
     return csv_fail(err, CROSSDOCK_UNSUPPORTED,
-                    "column %s: CSV is not read as %sArrow format '%s'; expected one of " CSV_TYPE_NAMES
+                    "column %s: CSV is not read as Arrow format '%s'%s; expected one of " CSV_TYPE_NAMES
                     ", which can be cast afterwards",
-                    csv_show(&shown, name, strlen(name)), from->dictionary ? "a dictionary of " : "", from->format);
+                    csv_show(&shown, name, strlen(name)), from->format ? from->format : "", from->dictionary ? " with a dictionary" : "");
   known = strlen(type->format);
   code = csv_column_set_type(column, type, from->format + known, strlen(from->format) - known, err);
   if (code != CROSSDOCK_OK) return code;
