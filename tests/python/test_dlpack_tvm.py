@@ -10,6 +10,7 @@ import capi
 import numpy as np
 import pyarrow as pa
 import pytest
+import tvm_ffi
 from tensors import (
     BFLOAT,
     CAPSULES,
@@ -29,8 +30,6 @@ from tensors import (
     take,
     values,
 )
-
-tvm_ffi = pytest.importorskip("tvm_ffi")
 
 forms = pytest.mark.parametrize("form", FORMATS)
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
