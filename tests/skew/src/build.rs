@@ -23,6 +23,7 @@ const INHERITED: &[&str] = &[
 
 /// The Rust fixture, by the default toolchain at opt-level 0, or by the nightly one at opt-level 3 with LTO.
 pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
+    sources.are_there()?;
     let cargo = || {
         let mut command = Command::new("cargo");
         INHERITED.iter().for_each(|variable| {
@@ -64,6 +65,7 @@ pub struct C<'a> {
 
 /// The fixture in C.
 pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
+    sources.are_there()?;
     let given = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
     let mut words = how.compiler.unwrap_or(&given).split_whitespace();
     let program = words.next().unwrap_or("cc");

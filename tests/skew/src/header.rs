@@ -37,7 +37,7 @@ pub fn shorter(header: &str) -> String {
         }
         body.into()
     });
-    assert_eq!(n, least.len(), "structs that could be cut");
+    assert!(n > 8, "only {n} structs were found to cut");
     shorter
 }
 

@@ -88,6 +88,12 @@ impl Sources {
         Ok(Self { name: name.into(), root, made })
     }
 
+    /// An error where a test program was taken to a machine without its checkout.
+    pub fn are_there(&self) -> Result<(), Skipped> {
+        let fixtures = self.at("tests/skew/fixtures");
+        if fixtures.is_dir() { Ok(()) } else { Err(format!("there is no {}", fixtures.display())) }
+    }
+
     /// A file or folder of them.
     pub fn at(&self, path: &str) -> PathBuf {
         self.root.join(path)
