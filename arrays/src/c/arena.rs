@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 
 use crossdock_plugin_api::abi;
+use smallvec::{SmallVec, smallvec};
 
 /// Words (8 bytes) that a node takes.
 const NODE_WORDS: usize = size_of::<abi::ArrowArray>() / 8;
@@ -22,17 +23,18 @@ pub(super) struct Size {
     pub other_words: usize,
 }
 
-/// The allocation, and what the array must keep alive.
+/// The words, and what the array must keep alive. On the heap from the start: nodes and lists point into the words, a few
+/// of which lie within the struct itself.
 struct Arena<Kept> {
     /// Nodes that are not released yet.
     alive: AtomicUsize,
-    _words: Vec<u64>,
-    _kept: Kept,
+    words: SmallVec<[u64; 32]>,
+    kept: Option<Kept>,
 }
 
 /// Hands out the words in order: nodes, then lists, then sizes.
-pub(super) struct Builder {
-    words: Vec<u64>,
+pub(super) struct Builder<Kept> {
+    arena: Box<Arena<Kept>>,
     next_node: usize,
     end_nodes: usize,
     next_word: usize,
@@ -40,13 +42,14 @@ pub(super) struct Builder {
     next_size: usize,
 }
 
-impl Builder {
+impl<Kept: Send> Builder<Kept> {
     pub(super) fn new(size: Size) -> Self {
         let end_nodes = size.nodes * NODE_WORDS;
         let end_words = end_nodes + size.buffers + size.other_words;
         // One more, always zero, for empty arrays' offsets.
-        let words = vec![0u64; end_words + size.buffers + 1];
-        Self { words, next_node: 0, end_nodes, next_word: end_nodes, end_words, next_size: end_words }
+        let words = smallvec![0u64; end_words + size.buffers + 1];
+        let arena = Box::new(Arena { alive: AtomicUsize::new(0), words, kept: None });
+        Self { arena, next_node: 0, end_nodes, next_word: end_nodes, end_words, next_size: end_words }
     }
 
     /// `n` nodes side by side, zeroed.
@@ -54,7 +57,7 @@ impl Builder {
         let at = self.next_node;
         self.next_node += n * NODE_WORDS;
         debug_assert!(self.next_node <= self.end_nodes);
-        self.words.as_mut_ptr().wrapping_add(at).cast()
+        self.arena.words.as_mut_ptr().wrapping_add(at).cast()
     }
 
     /// `n` words, zeroed.
@@ -62,12 +65,12 @@ impl Builder {
         let at = self.next_word;
         self.next_word += n;
         debug_assert!(self.next_word <= self.end_words);
-        self.words.as_mut_ptr().wrapping_add(at).cast()
+        self.arena.words.as_mut_ptr().wrapping_add(at).cast()
     }
 
     /// Notes the size of the next buffer, in pre-order.
     pub(super) fn size(&mut self, bytes: i64) {
-        if let Some(word) = self.words.get_mut(self.next_size) {
+        if let Some(word) = self.arena.words.get_mut(self.next_size) {
             *word = bytes as u64;
         }
         self.next_size += 1;
@@ -75,22 +78,24 @@ impl Builder {
 
     /// The sizes and how many.
     pub(super) fn sizes(&self) -> (*const i64, usize) {
-        (self.words.as_ptr().wrapping_add(self.end_words).cast(), self.next_size - self.end_words)
+        (self.arena.words.as_ptr().wrapping_add(self.end_words).cast(), self.next_size - self.end_words)
     }
 
     /// 8 zero bytes.
     pub(super) fn zero(&self) -> *const c_void {
-        self.words.as_ptr().wrapping_add(self.words.len() - 1).cast()
+        let words = &self.arena.words;
+        words.as_ptr().wrapping_add(words.len() - 1).cast()
     }
 
     /// The finished arena; `root` and the nodes that were handed out become its nodes.
-    pub(super) fn finish<Kept: Send>(self, root: &mut abi::ArrowArray, kept: Kept) {
+    pub(super) fn finish(mut self, root: &mut abi::ArrowArray, kept: Kept) {
         let n = self.next_node / NODE_WORDS;
-        let nodes = self.words.as_ptr().cast_mut().cast::<abi::ArrowArray>();
-        let arena = Arena { alive: AtomicUsize::new(n + 1), _words: self.words, _kept: kept };
-        let arena = Box::into_raw(Box::new(arena)).cast::<c_void>();
+        self.arena.alive = AtomicUsize::new(n + 1);
+        self.arena.kept = Some(kept);
+        let nodes = self.arena.words.as_mut_ptr().cast::<abi::ArrowArray>();
+        let arena = Box::into_raw(self.arena).cast::<c_void>();
         for i in 0..n {
-            // SAFETY: the first words are `n` nodes, zeroed or filled in, on the heap, where moving the vector left them.
+            // SAFETY: the first words are `n` nodes, zeroed or filled in, where they were when they were handed out.
             let node = unsafe { &mut *nodes.add(i) };
             node.release = Some(release::<Kept>);
             node.private_data = arena;

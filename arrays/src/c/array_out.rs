@@ -90,7 +90,7 @@ fn finish(out: Out, mut root: abi::ArrowArray, device: Device, ready: Ready) -> 
 }
 
 struct Out {
-    builder: Builder,
+    builder: Builder<(Prepared, Ready)>,
     prepared: Prepared,
     on_cpu: bool,
 }

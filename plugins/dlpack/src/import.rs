@@ -69,9 +69,9 @@ pub(crate) fn open(
 type Columns = SmallVec<[Column; 1]>;
 
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn tensors(memory: &Memory, capsules: Vec<Capsule>) -> Result<Vec<Tensor>> {
+fn tensors(memory: &Memory, capsules: Vec<Capsule>) -> Result<SmallVec<[Tensor; 1]>> {
     let n = capsules.len();
-    let mut tensors = Vec::with_capacity(n);
+    let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {
         let tensor = Tensor::take(capsule, memory);
         tensors.push(tensor.map_err(|error| error.context(format_args!("tensor {i} of {n}")))?);
@@ -88,7 +88,7 @@ struct Imported {
     /// How many tensors a column has: its values, and its mask where there are masks.
     each: usize,
     /// Column by column, batch by batch.
-    tensors: std::vec::IntoIter<Tensor>,
+    tensors: smallvec::IntoIter<[Tensor; 1]>,
     given: u64,
 }
 

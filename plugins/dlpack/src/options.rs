@@ -85,6 +85,9 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn new(format: &Format, options: &Options) -> Result<Self> {
+        if options.is_empty() {
+            return Ok(Self { names: None, bits: false, masked: false });
+        }
         format.check_options(options)?;
         Ok(Self {
             names: options.get(NAMES).map(|names| names.split(',').map(str::to_string).collect()),
