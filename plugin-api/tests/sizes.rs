@@ -5,6 +5,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::told::{Told, list, read};
 use crossdock_plugin_api::{
@@ -231,6 +232,13 @@ struct Today {
 
 impl Plugin for Today {
     fn create(host: Host) -> Result<Self> {
+        host.log(abi::LOG_INFO, "hello");
+        // SAFETY: `abi::Memory` is what the header defines for this id.
+        let (at, memory) = unsafe { host.interface::<abi::Memory>(abi::HOST_MEMORY_ID) }.unwrap();
+        // The copy is as long as ours; the host's own, which its functions are given, is as long as the host's.
+        assert_eq!((memory.private_data, memory.struct_size), (MARK, size_of::<abi::Memory>()));
+        // SAFETY: the host's own object, which lives for ever.
+        assert_eq!(unsafe { at.cast::<usize>().read() }, size_of::<Longer<abi::Memory>>());
         Ok(Self { formats: vec![Format::new("today", "anything")], host })
     }
     fn importer(&self) -> Option<&dyn Importer> {
@@ -323,10 +331,24 @@ static TODAY: abi::PluginEntry = entry::<Today>();
 
 unsafe extern "C" fn count(_host: *const abi::Host) {}
 
+static HEARD: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn hear(_log: *const abi::HostLog, _level: i32, message: abi::Str) {
+    HEARD.fetch_add(message.bytes, Ordering::SeqCst);
+}
+
+const MARK: *mut c_void = std::ptr::dangling_mut::<u64>().cast();
+
 unsafe extern "C" fn offers(_host: *const abi::Host, id: *const c_char) -> *const c_void {
     // SAFETY: ids are NUL-terminated.
-    if unsafe { CStr::from_ptr(id) } != abi::HOST_SESSION_ID {
-        return std::ptr::null();
+    let id = unsafe { CStr::from_ptr(id) };
+    if id == abi::HOST_MEMORY_ID {
+        let memory = abi::Memory { private_data: MARK, ..abi::Memory::new() };
+        return Box::leak(Box::new(Longer::new(memory))).at().cast_const().cast();
+    }
+    if id == abi::HOST_LOG_ID {
+        let log = abi::HostLog { write: Some(hear), ..abi::HostLog::new() };
+        return shorter(vec![log], offset_of!(abi::HostLog, private_data)).leak().as_ptr().cast();
     }
     let session = abi::HostSession { device: Device::cuda(7), memory_limit: 99, ..abi::HostSession::new() };
     shorter(vec![session], offset_of!(abi::HostSession, memory_limit)).leak().as_ptr().cast()
@@ -432,6 +454,7 @@ fn a_plugin_of_today_works_with_a_host_whose_every_struct_has_grown() {
         writer.ours.release.unwrap()(writer.at());
         TODAY.destroy.unwrap()(instance);
     }
+    assert!(HEARD.load(Ordering::SeqCst) >= "hello".len());
     call.assert_its_end_is_untouched();
     host.assert_its_end_is_untouched();
     capsules.iter().for_each(Longer::assert_its_end_is_untouched);
