@@ -10,7 +10,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::registry::Choice;
+use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::source::Input;
 
@@ -48,7 +48,7 @@ impl Session {
     /// Which plugin reads `input`, and as which format.
     pub fn recognise(&self, input: &Input, from: Option<&str>) -> Result<Choice> {
         let plugins = self.plugins_quiet_about(from.as_slice());
-        let head = input.head(crate::registry::Registry::new(&plugins).head_bytes())?;
+        let head = input.head(Registry::new(&plugins).head_bytes())?;
         self.choose(from, |registry| registry.choose_input(from, &head, input.name()))
     }
 
@@ -68,7 +68,7 @@ impl Session {
         Ok(reader)
     }
 
-    /// Opens foreign objects in capsules. `schema` is what they hold, for formats that have none of their own.
+    /// Opens foreign objects in capsules as `format`, a format's or a plugin's name. `schema` is what they hold, for formats that have none of their own.
     pub fn read_capsules(
         &self,
         format: &str,
@@ -76,15 +76,11 @@ impl Session {
         schema: Option<&Schema>,
         options: &Options,
     ) -> Result<Reader> {
-        let all: Vec<_> = self.plugins().to_vec();
-        let takes = |plugin: &&Arc<Plugin>| {
-            plugin.importer_formats().iter().any(|f| f.name == format && !f.capsules.is_empty())
-        };
-        let plugin = all
-            .iter()
-            .find(takes)
-            .ok_or_else(|| Error::usage(format!("no plugin reads capsules of the format '{format}'")))?;
-        let plugin = self.fresh(plugin.name(), &format!("{} (read)", plugin.name()))?;
+        let device_type = self.device().r#type;
+        let choose = |registry: &Registry<'_>| registry.choose_capsules(format, Way::In, device_type);
+        let choice = self.choose(Some(format), choose)?;
+        let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
+        let format = choice.format.name.as_str();
         let what = format!("read capsules as {format}");
         let input = ApiInput::Capsules(capsules);
         Reader::open(self, plugin, self.call_for_structs(), format, input, schema, options, what)

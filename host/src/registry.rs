@@ -179,6 +179,19 @@ impl<'a> Registry<'a> {
         })
     }
 
+    /// The format of capsules that `wanted` means: the one of that name, or the plugin's first one that takes the device.
+    pub fn choose_capsules(&self, wanted: &str, way: Way, device_type: i32) -> Result<Choice> {
+        let named = self.named(wanted, way, "the format")?;
+        let capsules = || named.iter().filter(|c| !c.format.capsules.is_empty());
+        let found = capsules().find(|c| c.format.takes(device_type)).or_else(|| capsules().next());
+        found.cloned().ok_or_else(|| {
+            Error::usage(format!(
+                "the format {wanted}: it {} bytes, and no capsules: use a path, a source or a sink",
+                way.verb()
+            ))
+        })
+    }
+
     /// The format of any kind that `wanted` means for export: the format of that name, or the plugin's first one that
     /// takes the device.
     pub fn choose_export(&self, wanted: &str, device_type: i32) -> Result<Choice> {

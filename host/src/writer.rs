@@ -10,7 +10,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::registry::Choice;
+use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::sink::Output;
 
@@ -34,6 +34,8 @@ pub struct Writer {
     format: Format,
     name: String,
     output: Option<Output>,
+    /// Whether a batch was not written, so that what there is is not what was to be.
+    failed: bool,
 }
 
 impl Session {
@@ -58,14 +60,9 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] where no format of capsules is meant; what the plugin says where it cannot write such batches.
     pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
-        let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
-        let Choice { plugin, format } = choice;
-        if format.capsules.is_empty() {
-            return Err(Error::usage(format!(
-                "{} of {plugin} writes bytes, and no capsules: name an output for them",
-                format.name
-            )));
-        }
+        let device_type = self.device().r#type;
+        let choose = |registry: &Registry<'_>| registry.choose_capsules(to, Way::Out, device_type);
+        let Choice { plugin, format } = self.choose(Some(to), choose)?;
         let plugin = self.fresh(plugin.name(), &format!("{} (write)", plugin.name()))?;
         let what = format!("write batches as {}", format.name);
         Writer::begin(self, plugin, format, schema, options, None, what)
@@ -116,7 +113,7 @@ impl Writer {
         let sink = output.as_ref().map(Output::sink);
         let writer = plugin.exporter()?.begin(&call, &format.name, &raw, options, sink).map_err(failed)?;
         let (session, schema) = (session.clone(), schema.clone());
-        Ok(Self { writer, plugin, session, call, schema, format, name, output })
+        Ok(Self { writer, plugin, session, call, schema, format, name, output, failed: false })
     }
 
     /// Who writes.
@@ -157,6 +154,12 @@ impl Writer {
 
     /// Writes a batch of the schema; what it became, where the format is one of capsules.
     pub fn write(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
+        let written = self.write_batch(batch);
+        self.failed |= written.is_err();
+        written
+    }
+
+    fn write_batch(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
         self.session.check_cancelled()?;
         let batch = self.place(batch)?;
         let failed = |error| self.plugin.failed(&self.name, error);
@@ -168,8 +171,17 @@ impl Writer {
     }
 
     /// Ends it. A file appears now.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where a batch could not be written: nothing appears without it.
     pub fn finish(self) -> Result<Finished> {
         self.session.check_cancelled()?;
+        if self.failed {
+            return Err(Error::usage(format!(
+                "cannot {}: a batch before was not written; begin anew",
+                self.name
+            )));
+        }
         let Self { writer, plugin, call, name, output, .. } = self;
         let capsules = writer.finish(&call).map_err(|error| plugin.failed(&name, error))?;
         let bytes_written = output.as_ref().map_or(0, Output::bytes_written);

@@ -217,4 +217,24 @@ fn a_batch_of_another_schema_is_not_written() {
     let mut writer = session.write(Output::Memory(VecSink::new()), &other, &to).unwrap();
     let error = writer.write(batch).err().unwrap();
     assert!(error.to_string().contains("expected a column 'w', got 'v'"), "{error}");
+    let error = writer.finish().err().unwrap();
+    assert!(error.to_string().contains("a batch before was not written"), "{error}");
+}
+
+#[test]
+fn capsules_are_meant_by_a_plugin_s_name_as_by_a_format_s() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let read = || session.read(Input::bytes(bytes(&[7, 8])), &ReadOptions::default()).unwrap();
+    let schema = read().schema().clone();
+    for name in ["mini", "mini-capsules"] {
+        let mut writer = session.write_capsules(name, &schema, &Options::new()).unwrap();
+        assert_eq!(writer.format(), "mini-capsules");
+        let capsules = writer.write(read().next().unwrap().unwrap()).unwrap();
+        let mut back = session.read_capsules(name, capsules, None, &Options::new()).unwrap();
+        assert_eq!(back.next().unwrap().unwrap().len(), 2);
+        assert_eq!(back.format(), "mini-capsules");
+    }
+    let error = session.write_capsules("nope", &schema, &Options::new()).err().unwrap();
+    assert!(error.to_string().contains("nope"), "{error}");
 }
