@@ -5,6 +5,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::told::{Told, list, read};
@@ -34,6 +35,13 @@ impl<T: Told> Longer<T> {
         (&raw mut *self).cast()
     }
 
+    fn into_words(self) -> Vec<u64> {
+        let mut words = vec![0; size_of::<Self>() / 8];
+        // SAFETY: as many bytes as it has; its size is one of whole words.
+        unsafe { words.as_mut_ptr().cast::<Self>().write(self) };
+        words
+    }
+
     #[track_caller]
     fn assert_its_end_is_untouched(&self) {
         assert_eq!(self.later, [GARBAGE; 3], "the end of a longer {} was written over", T::NAME);
@@ -57,6 +65,14 @@ fn shorter<T: Told>(values: Vec<T>, bytes: usize) -> Vec<u64> {
         std::mem::forget(value);
     }
     memory
+}
+
+/// For ever, where the other side borrows it; and within reach, so that nobody takes it for a leak.
+fn kept(words: Vec<u64>) -> *const c_void {
+    static KEPT: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
+    let at = words.as_ptr();
+    KEPT.lock().unwrap().push(words);
+    at.cast()
 }
 
 /// Reads as many as `shorter` made.
@@ -109,11 +125,11 @@ mod earlier {
         let option = |key| abi::OptionInfo { key: abi::Str::new(key), ..abi::OptionInfo::new() };
         let options =
             shorter(vec![option("mood"), option("tempo")], offset_of!(abi::OptionInfo, description));
-        let options = options.leak();
+        let options = kept(options);
         let format = |name| abi::Format {
             name: abi::Str::new(name),
             flags: abi::FORMAT_BYTES,
-            options: options.as_ptr().cast(),
+            options: options.cast(),
             n_options: 2,
             ..abi::Format::new()
         };
@@ -132,8 +148,8 @@ mod earlier {
         };
         // SAFETY: written before anything else is asked, by the one test that makes instances.
         unsafe {
-            FORMATS = formats.leak().as_ptr().cast();
-            COLUMNS = shorter(columns, offset_of!(abi::ColumnPlan, reason)).leak().as_ptr().cast();
+            FORMATS = kept(formats);
+            COLUMNS = kept(shorter(columns, offset_of!(abi::ColumnPlan, reason)));
             *out = std::ptr::dangling_mut();
         }
         abi::OK
@@ -173,12 +189,11 @@ mod earlier {
             abi::Exporter { struct_size: 0, formats: Some(formats), plan: Some(plan), begin: None };
         if id == abi::EXPORTER_ID {
             // A later release's table, whose functions further on are nobody's here.
-            let table = Box::leak(Box::new(Longer::new(exporter)));
-            return table.at().cast_const().cast();
+            return kept(Longer::new(exporter).into_words());
         }
         let importer = abi::Importer { struct_size: 0, formats: Some(formats), open: None };
         let cut = shorter(vec![importer], 8);
-        cut.leak().as_ptr().cast()
+        kept(cut)
     }
 
     unsafe extern "C" fn destroy(_instance: *mut abi::Instance) {}
@@ -344,14 +359,14 @@ unsafe extern "C" fn offers(_host: *const abi::Host, id: *const c_char) -> *cons
     let id = unsafe { CStr::from_ptr(id) };
     if id == abi::HOST_MEMORY_ID {
         let memory = abi::Memory { private_data: MARK, ..abi::Memory::new() };
-        return Box::leak(Box::new(Longer::new(memory))).at().cast_const().cast();
+        return kept(Longer::new(memory).into_words());
     }
     if id == abi::HOST_LOG_ID {
         let log = abi::HostLog { write: Some(hear), ..abi::HostLog::new() };
-        return shorter(vec![log], offset_of!(abi::HostLog, private_data)).leak().as_ptr().cast();
+        return kept(shorter(vec![log], offset_of!(abi::HostLog, private_data)));
     }
     let session = abi::HostSession { device: Device::cuda(7), memory_limit: 99, ..abi::HostSession::new() };
-    shorter(vec![session], offset_of!(abi::HostSession, memory_limit)).leak().as_ptr().cast()
+    kept(shorter(vec![session], offset_of!(abi::HostSession, memory_limit)))
 }
 
 fn host() -> abi::Host {
