@@ -7,17 +7,16 @@
 enum { PART_OF_LIMIT = 32, LEAST_BYTES = 4 << 10 };
 
 crossdock_code csv_check_cancelled(const crossdock_call* call, crossdock_error* err) {
-  if (!CSV_HAS(call, cancel) || !call->cancel || !__atomic_load_n(call->cancel, __ATOMIC_RELAXED)) return CROSSDOCK_OK;
-  return csv_fail(err, CROSSDOCK_CANCELLED, "cancelled");
+  return crossdock_is_cancelled(call) ? csv_fail(err, CROSSDOCK_CANCELLED, "cancelled") : CROSSDOCK_OK;
 }
 
 void csv_tell_progress(const crossdock_call* call, uint64_t bytes_done, uint64_t bytes_total) {
-  if (CSV_HAS(call, progress_data) && call->progress) call->progress(call->progress_data, bytes_done, bytes_total);
+  if (CROSSDOCK_HAS(call, progress_data) && call->progress) call->progress(call->progress_data, bytes_done, bytes_total);
 }
 
 size_t csv_within_budget(const crossdock_instance* instance, const crossdock_call* call, size_t bytes) {
   uint64_t least = bytes, limit = instance->memory_limit / PART_OF_LIMIT;
   if (limit > 0 && limit < least) least = limit;
-  if (CSV_HAS(call, byte_budget) && call->byte_budget > 0 && call->byte_budget < least) least = call->byte_budget;
+  if (CROSSDOCK_HAS(call, byte_budget) && call->byte_budget > 0 && call->byte_budget < least) least = call->byte_budget;
   return least < LEAST_BYTES ? LEAST_BYTES : (size_t)least;
 }

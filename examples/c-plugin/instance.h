@@ -15,10 +15,6 @@ struct crossdock_instance {
 
 #define CSV_CPU ((crossdock_device){-1, ARROW_DEVICE_CPU, 0})
 
-/* Does `object`, a pointer, say by its size that it has `field`? */
-#define CSV_HAS(object, field) \
-  ((object)->struct_size >= (size_t)((const char*)&(object)->field - (const char*)(object)) + sizeof((object)->field))
-
 /* Fills in an out parameter, of which no more is written than its caller has. */
 #define CSV_GIVE(out, value)                                                                    \
   do {                                                                                          \

@@ -69,13 +69,13 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   const crossdock_memory* memory = host->get_interface(host, CROSSDOCK_HOST_MEMORY_ID);
   const crossdock_host_session* session = host->get_interface(host, CROSSDOCK_HOST_SESSION_ID);
   crossdock_instance* instance;
-  if (!memory || !CSV_HAS(memory, host_address))
+  if (!memory || !CROSSDOCK_HAS(memory, host_address))
     return csv_fail(err, CROSSDOCK_UNSUPPORTED, "the host does not offer " CROSSDOCK_HOST_MEMORY_ID ", which holds the text");
   instance = csv_zeroed(1, sizeof *instance);
   if (!instance) return csv_no_memory(err);
   instance->host = host;
   instance->memory = memory;
-  if (session && CSV_HAS(session, memory_limit)) instance->memory_limit = session->memory_limit;
+  if (session && CROSSDOCK_HAS(session, memory_limit)) instance->memory_limit = session->memory_limit;
   instance->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!instance->c_locale) {
     CSV_FREE(instance);

@@ -298,24 +298,24 @@ static crossdock_code open_reader(reader* r, const crossdock_call* call, const s
 }
 
 /* What is in `input` is ours from here on, whatever comes of it. */
-static crossdock_code take_input(crossdock_input* input, reader* r, crossdock_error* err) {
-  if (CSV_HAS(input, capsules) && input->capsules.release) {
-    input->capsules.release(&input->capsules);
-    if (input->source.release) input->source.release(&input->source);
+static crossdock_code take_input(const crossdock_input* input, reader* r, crossdock_error* err) {
+  crossdock_source* source = input->source && input->source->release ? input->source : NULL;
+  if (input->capsules) {
+    if (input->capsules->release) input->capsules->release(input->capsules);
+    if (source) source->release(source);
     return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "CSV is read from a source, and capsules were given");
   }
-  if (!input->source.release)
-    return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "CSV is read from a source, and none was given");
+  if (!source) return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "CSV is read from a source, and none was given");
   if (r) {
-    csv_input_take(&r->input, r->instance->memory, &input->source);
+    csv_input_take(&r->input, r->instance->memory, source);
     return CROSSDOCK_OK;
   }
-  input->source.release(&input->source);
+  source->release(source);
   return csv_no_memory(err);
 }
 
 crossdock_code csv_read_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                             crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
+                             const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                              size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
   crossdock_batch_stream stream = {.get_schema = get_schema, .get_next = get_next, .release = release_stream};
   reader* r = csv_zeroed(1, sizeof *r);

@@ -103,7 +103,7 @@ static crossdock_code put_row(writer* w, int64_t row, crossdock_error* err) {
 /* The sizes of a node's buffers, in pre-order, which move behind them; NULL where there are none or too few. */
 static const int64_t* take_sizes(const crossdock_batch* batch, size_t* next, int64_t n_buffers) {
   const size_t first = *next;
-  if (!CSV_HAS(batch, n_buffer_sizes) || !batch->buffer_sizes || n_buffers < 0) return NULL;
+  if (!CROSSDOCK_HAS(batch, n_buffer_sizes) || !batch->buffer_sizes || n_buffers < 0) return NULL;
   if (first > batch->n_buffer_sizes || (size_t)n_buffers > batch->n_buffer_sizes - first) return NULL;
   *next = first + (size_t)n_buffers;
   return batch->buffer_sizes + first;

@@ -8,8 +8,11 @@
  *
  * Rules that hold everywhere, so that they are said once:
  *
- *   sizes     Every struct begins with `struct_size`, set by whoever fills it in. Within a major version fields
- *             are only appended. A reader looks at a field only if `struct_size` covers it. Sizes are bytes.
+ *   sizes     Every struct begins with `struct_size`, set by whoever fills it in. Within a version fields are
+ *             only appended, so those that a version's first release has may be counted on; a reader looks at a later
+ *             one only if `struct_size` covers it (CROSSDOCK_HAS). Sizes are bytes.
+ *   lent      What a function is given by pointer or as crossdock_str, and does not take by its own words, is borrowed
+ *             for the length of the call: calls, schemas, options, names. It is copied by whoever keeps it.
  *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too.
  *   objects   A struct that holds functions is an object: the functions take its address as first argument,
  *             `private_data` is its maker's. `release` frees what it owns and sets `release` to NULL; an object
@@ -46,6 +49,10 @@ extern "C" {
 /* 0.x: a break bumps the minor, and both sides refuse another minor. The symbols' `_v1` is that of the 1.0 to come. */
 #define CROSSDOCK_ABI_MAJOR 0
 #define CROSSDOCK_ABI_MINOR 1
+
+/* Whether a struct reaches to the end of this field. */
+#define CROSSDOCK_HAS(object, field) \
+  ((object)->struct_size >= (size_t)((const char*)(&(object)->field + 1) - (const char*)(object)))
 
 #define CROSSDOCK_PLUGIN_MAGIC UINT64_C(0x314e49474c504458) /* "XDPLGIN1", little-endian */
 #define CROSSDOCK_META_MAGIC UINT64_C(0x3141544d4b434458)   /* "XDCKMTA1", little-endian */
@@ -241,7 +248,7 @@ typedef struct crossdock_capsules {
 
 struct crossdock_call;
 
-/* Bytes to read. `bytes` is -1 where the length is unknown (a pipe); then only `read` at the position where the
+/* Bytes to read. `bytes` is -1 where the length is unknown (a pipe); then only `read_at` at the position where the
  * last one ended is legal. */
 typedef struct crossdock_source {
   size_t struct_size;
@@ -252,8 +259,8 @@ typedef struct crossdock_source {
    * the end, where `*out_read` may be 0. */
   crossdock_code (*read_at)(struct crossdock_source*, uint64_t offset, void* to, size_t bytes, size_t* out_read,
                             crossdock_error* err);
-  /* The whole content at a host address, or NULL. Valid until the last `retain` has its `release_map`, which may
-   * outlive the source. What is read there may still be cut short by others: a mapping of a file that shrinks
+  /* The whole content at a host address, or NULL. Valid while the source lives, and until each `retain_map` has had its
+   * `release_map`, which may be later. What is read there may still be cut short by others: a mapping of a file that shrinks
    * is the host's to guard. */
   const void* map;
   void (*retain_map)(void* map_private);
@@ -278,7 +285,8 @@ typedef struct crossdock_sink {
 /* What every working function is told. Borrowed for the length of the call. */
 typedef struct crossdock_call {
   size_t struct_size;
-  /* Where results are to be, and whose context is current. */
+  /* Where results are to be, and whose context is current. A format whose `device_types` leave this device out is
+   * called all the same; its batches stay in host memory, and batches for it are moved there. */
   crossdock_device device;
   /* Work goes onto this stream; NULL: the device's default one. Results are ready when it has run, or carry
    * an event. */
@@ -298,12 +306,19 @@ typedef struct crossdock_call {
 #define CROSSDOCK_VALIDATE_LAYOUT 0
 #define CROSSDOCK_VALIDATE_FULL 1
 
+#if defined(__GNUC__)
+/* Whether the caller wants this call to end. */
+static inline int crossdock_is_cancelled(const crossdock_call* call) {
+  return call->cancel && __atomic_load_n(call->cancel, __ATOMIC_RELAXED) != 0;
+}
+#endif
+
 /* ----------------------------------------------------------------------------- interfaces: tables in and out --- */
 
 /* A stream of batches with one schema. */
 typedef struct crossdock_batch_stream {
   size_t struct_size;
-  /* [serial] The caller owns `out` afterwards. */
+  /* [serial] The caller owns `out` afterwards. At once: what has to be read for it was read when the stream was opened. */
   crossdock_code (*get_schema)(struct crossdock_batch_stream*, struct ArrowSchema* out, crossdock_error* err);
   /* [serial] `out` is zero on entry. At the end `out->array.array.release` is NULL. A batch outlives the stream. */
   crossdock_code (*get_next)(struct crossdock_batch_stream*, const crossdock_call* call, crossdock_batch* out,
@@ -362,11 +377,11 @@ typedef struct crossdock_format {
   size_t n_options;
 } crossdock_format;
 
-/* Where an importer reads from: a source or capsules, never both. The importer takes what is not empty. */
+/* Where an importer reads from: a source or capsules; the other is NULL. The importer moves the object out. */
 typedef struct crossdock_input {
   size_t struct_size;
-  crossdock_source source;     /* `release` NULL: none */
-  crossdock_capsules capsules; /* `release` NULL: none */
+  crossdock_source* source;
+  crossdock_capsules* capsules;
 } crossdock_input;
 
 #define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
@@ -375,10 +390,11 @@ typedef struct crossdock_importer {
   size_t struct_size;
   /* [any-thread] Borrowed from the instance. */
   crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
-  /* [any-thread] Takes what is in `input`, on failure too. `schema` (may be NULL, borrowed) is what the caller
-   * expects; an importer of a format with a schema of its own refuses another. */
-  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str format, crossdock_input* input,
-                         const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
+  /* [any-thread] Takes what `input` has, on failure too. `schema` (may be NULL) is what the caller expects: an importer
+   * of a format with a schema of its own refuses another, and one of a format without types takes its types from it;
+   * what the stream then gives has the expected names, types and order. */
+  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
+                         const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
                          crossdock_batch_stream* out, crossdock_error* err);
 } crossdock_importer;
 
@@ -586,7 +602,7 @@ typedef struct crossdock_grid {
   uint32_t reserved;
 } crossdock_grid;
 
-#define CROSSDOCK_FREE_LENT 1u /* strangers have seen the block: wait for everything in flight on its device */
+#define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight */
 
 #define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
 
@@ -600,7 +616,8 @@ typedef struct crossdock_memory {
   crossdock_code (*devices)(const struct crossdock_memory*, crossdock_device_info* out, size_t capacity, size_t* n_out,
                             crossdock_error* err);
 
-  /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one). 0 bytes is legal. */
+  /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one), and by the host at once where it
+   * may touch the device's addresses. 0 bytes is legal. */
   crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
                           crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
   /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */

@@ -285,14 +285,14 @@ abi! {
     }
     struct Input {
         struct_size: usize,
-        source: Source,
-        capsules: Capsules,
+        source: *mut Source,
+        capsules: *mut Capsules,
     }
     #[derive(Clone, Copy)]
     struct Importer {
         struct_size: usize,
         formats: Option<unsafe extern "C" fn(*mut Instance, *mut *const Format, *mut usize, *mut Error) -> Code>,
-        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *mut Input, *const ArrowSchema,
+        open: Option<unsafe extern "C" fn(*mut Instance, *const Call, Str, *const Input, *const ArrowSchema,
             *const OptionPair, usize, *mut BatchStream, *mut Error) -> Code>,
     }
     struct ColumnPlan {
@@ -540,6 +540,7 @@ sized!(
     Writer,
     OptionInfo,
     Format,
+    Input,
     ColumnPlan,
     Plan,
     EncodedBuffer,
@@ -553,13 +554,6 @@ sized!(
     Kernel,
     Memory
 );
-
-impl Input {
-    /// All zero but the sizes.
-    pub fn new() -> Self {
-        Self { struct_size: size_of::<Self>(), source: Source::new(), capsules: Capsules::new() }
-    }
-}
 
 // The entry and the interfaces are statics of their plugin: constant data full of function pointers.
 // SAFETY: never written after construction, and their functions are callable from any thread by contract.

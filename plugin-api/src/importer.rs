@@ -9,6 +9,7 @@ use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
 use crate::source::Source;
 use crate::stream::{BatchStream, BatchStreamHandle, export_stream};
+use crate::told;
 use crate::words::Options;
 
 /// Where to read from.
@@ -36,30 +37,21 @@ pub trait Importer: Send + Sync {
 }
 
 impl Input {
-    fn into_raw(self) -> abi::Input {
-        let mut raw = abi::Input::new();
-        match self {
-            Input::Source(source) => raw.source = source.into_raw().into_raw(),
-            Input::Capsules(capsules) => raw.capsules = capsule::list(capsules).into_raw(),
-        }
-        raw
-    }
-
     /// # Safety
-    /// `input` is null or a valid `crossdock_input` that the caller hands over.
-    unsafe fn take(input: *mut abi::Input) -> Result<Self> {
+    /// `input` is null or a valid `crossdock_input`, and the caller hands over what it has.
+    unsafe fn take(input: *const abi::Input) -> Result<Self> {
         // SAFETY: the caller's word.
-        let mut input = unsafe { Owned::take(input) }.into_raw();
-        // SAFETY: both halves are ours now.
-        let (source, capsules) =
-            unsafe { (Owned::take(&raw mut input.source), Owned::take(&raw mut input.capsules)) };
-        match (source.is_released(), capsules.is_released()) {
+        let input = unsafe { told::read(input) }?;
+        // SAFETY: as above; NULL gives what is released already.
+        let (source, capsules) = unsafe { (Owned::take(input.source), Owned::take(input.capsules)) };
+        match (input.source.is_null(), input.capsules.is_null()) {
             // SAFETY: the object crossed the boundary as a source.
-            (false, true) => Ok(Input::Source(unsafe { Source::from_raw(source) })),
-            (true, _) => Ok(Input::Capsules(capsule::unlist(capsules)?)),
+            (false, true) if !source.is_released() => Ok(Input::Source(unsafe { Source::from_raw(source) })),
+            (true, false) => Ok(Input::Capsules(capsule::unlist(capsules)?)),
             (false, false) => {
                 Err(Error::invalid_argument("open: both a source and capsules were given, expected one"))
             }
+            _ => Err(Error::invalid_argument("open: neither a source nor capsules were given, expected one")),
         }
     }
 }
@@ -96,18 +88,26 @@ impl ImporterHandle<'_> {
         options: &Options,
     ) -> Result<BatchStreamHandle> {
         let f = self.table.open.ok_or_else(|| missing("open"))?;
-        let mut input = input.into_raw();
+        let (mut source, mut capsules) = match input {
+            Input::Source(source) => (Some(source.into_raw()), None),
+            Input::Capsules(capsules) => (None, Some(capsule::list(capsules))),
+        };
+        let input = abi::Input {
+            source: source.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),
+            capsules: capsules.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),
+            ..abi::Input::new()
+        };
         let schema = schema.map_or(std::ptr::null(), |schema| &raw const **schema);
         let pairs = options.pairs();
         let mut out = abi::BatchStream::new();
         // SAFETY: the instance's own function on itself; everything else is borrowed for the call or handed over. What
-        // it did not take (it should have) is still ours to release.
+        // it did not take (it should have) is still ours to release, and is when this function ends.
         let result = Error::check(|err| unsafe {
             f(
                 self.instance.raw(),
                 &call.raw(),
                 abi::Str::new(format),
-                &mut input,
+                &input,
                 schema,
                 pairs.as_ptr(),
                 pairs.len(),
@@ -115,8 +115,6 @@ impl ImporterHandle<'_> {
                 err,
             )
         });
-        // SAFETY: as above.
-        drop(unsafe { Owned::new(input) });
         result?;
         // SAFETY: on success the stream is ours.
         let stream = unsafe { Owned::new(out) };
@@ -146,7 +144,7 @@ unsafe extern "C" fn open<P: Plugin>(
     instance: *mut abi::Instance,
     call: *const abi::Call,
     format: abi::Str,
-    input: *mut abi::Input,
+    input: *const abi::Input,
     schema: *const abi::ArrowSchema,
     options: *const abi::OptionPair,
     n_options: usize,

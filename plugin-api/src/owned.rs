@@ -93,23 +93,6 @@ unsafe impl Release for abi::Batch {
 // SAFETY: as for the structs above; the sizes belong to the array.
 unsafe impl Send for abi::Batch {}
 
-// SAFETY: releases both halves, each with its own function.
-unsafe impl Release for abi::Input {
-    const TELLS_SIZE: bool = true;
-    fn is_released(&self) -> bool {
-        self.source.is_released() && self.capsules.is_released()
-    }
-    unsafe fn release(&mut self) {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            self.source.release();
-            self.capsules.release();
-        }
-    }
-}
-// SAFETY: as for the structs above.
-unsafe impl Send for abi::Input {}
-
 /// An object of the boundary that is ours to release. Reading its fields is safe, for they are plain values; what its
 /// pointers point at is another matter.
 #[repr(transparent)]

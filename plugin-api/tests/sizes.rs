@@ -406,13 +406,15 @@ fn a_plugin_of_today_works_with_a_host_whose_every_struct_has_grown() {
     // Two capsules, further apart than the plugin knows, in a list and an input that have grown too.
     let mut capsules = [abi::Capsule::new(), abi::Capsule::new()].map(Longer::new);
     let mut input = Longer::new(abi::Input::new());
-    input.ours.capsules.capsules = capsules[0].at();
-    input.ours.capsules.n_capsules = 2;
+    let mut list = Longer::new(abi::Capsules::new());
+    list.ours.capsules = capsules[0].at();
+    list.ours.n_capsules = 2;
     unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
         // SAFETY: the list that is released.
         unsafe { (*list).release = None };
     }
-    input.ours.capsules.release = Some(release_list);
+    list.ours.release = Some(release_list);
+    input.ours.capsules = list.at();
     let mut stream = Longer::new(abi::BatchStream::new());
     // SAFETY: the plugin's own functions; every struct is as long as it says, here and below.
     unsafe {
@@ -421,7 +423,8 @@ fn a_plugin_of_today_works_with_a_host_whose_every_struct_has_grown() {
         let code =
             open(instance, call.at(), name, at, std::ptr::null(), std::ptr::null(), 0, stream.at(), err.at());
         assert_eq!(code, abi::OK, "{:?}", CStr::from_ptr(err.ours.message));
-        assert!(input.ours.capsules.release.is_none(), "what was given was taken");
+        assert!(list.ours.release.is_none(), "what was given was taken");
+        list.assert_its_end_is_untouched();
         input.assert_its_end_is_untouched();
         stream.assert_its_end_is_untouched();
 
@@ -483,12 +486,13 @@ fn a_plugin_of_today_works_with_a_host_that_lacks_the_ends_of_its_structs() {
     let call = abi::Call { device: Device::CPU, ..abi::Call::new() };
     let call = shorter(vec![call], offset_of!(abi::Call, stream));
     let mut stream = abi::BatchStream::new();
-    let mut input = abi::Input::new();
+    let mut list = abi::Capsules::new();
+    let input = abi::Input { capsules: &mut list, ..abi::Input::new() };
     // SAFETY: the plugin's own functions; every struct is as long as it says.
     let error = Error::check(|err| unsafe {
         let (open, none) = (importer.open.unwrap(), std::ptr::null());
         let name = abi::Str::new("today");
-        open(instance, call.as_ptr().cast(), name, &mut input, none, std::ptr::null(), 0, &mut stream, err)
+        open(instance, call.as_ptr().cast(), name, &input, none, std::ptr::null(), 0, &mut stream, err)
     });
     // It saw the device, no budget (garbage lies there), and a session without a limit.
     assert_eq!(error.unwrap_err().message(), "0 capsules");

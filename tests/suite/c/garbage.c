@@ -144,7 +144,7 @@ static crossdock_code importer_formats(crossdock_instance* instance, const cross
 }
 
 static crossdock_code importer_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                                    crossdock_input* input, const struct ArrowSchema* schema,
+                                    const crossdock_input* input, const struct ArrowSchema* schema,
                                     const crossdock_option* options, size_t n_options, crossdock_batch_stream* out,
                                     crossdock_error* err) {
   crossdock_batch_stream stream;
@@ -152,8 +152,8 @@ static crossdock_code importer_open(crossdock_instance* instance, const crossdoc
   (void)instance, (void)call, (void)schema, (void)options, (void)n_options;
   for (size_t i = 0; i < N(NAMES); i++)
     if (format.bytes == strlen(NAMES[i]) && memcmp(format.data, NAMES[i], format.bytes) == 0) mood = NAMES[i];
-  if (input->source.release) input->source.release(&input->source);
-  if (input->capsules.release) input->capsules.release(&input->capsules);
+  if (input->source) input->source->release(input->source);
+  if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
   given = 0;
   if (is(mood, "garbage-status")) return -4711;
   if (is(mood, "garbage-message")) {
