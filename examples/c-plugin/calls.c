@@ -7,7 +7,7 @@
 enum { PART_OF_LIMIT = 32, LEAST_BYTES = 4 << 10 };
 
 crossdock_code csv_check_cancelled(const crossdock_call* call, crossdock_error* err) {
-  return crossdock_is_cancelled(call) ? csv_fail(err, CROSSDOCK_CANCELLED, "cancelled") : CROSSDOCK_OK;
+  return CROSSDOCK_IS_CANCELLED(call) ? csv_fail(err, CROSSDOCK_CANCELLED, "cancelled") : CROSSDOCK_OK;
 }
 
 void csv_tell_progress(const crossdock_call* call, uint64_t bytes_done, uint64_t bytes_total) {

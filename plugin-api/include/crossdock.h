@@ -306,12 +306,9 @@ typedef struct crossdock_call {
 #define CROSSDOCK_VALIDATE_LAYOUT 0
 #define CROSSDOCK_VALIDATE_FULL 1
 
-#if defined(__GNUC__)
-/* Whether the caller wants this call to end. */
-static inline int crossdock_is_cancelled(const crossdock_call* call) {
-  return call->cancel && __atomic_load_n(call->cancel, __ATOMIC_RELAXED) != 0;
-}
-#endif
+/* Whether the caller wants this call to end (with the builtins of GCC and Clang). */
+#define CROSSDOCK_IS_CANCELLED(call) \
+  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n((call)->cancel, __ATOMIC_RELAXED) != 0)
 
 /* ----------------------------------------------------------------------------- interfaces: tables in and out --- */
 
