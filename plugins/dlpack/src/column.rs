@@ -18,8 +18,14 @@ pub(crate) struct Column {
     pub(crate) element: Element,
     /// Whether Arrow has them as bits: of booleans only, and then they are converted both ways.
     pub(crate) bits: bool,
-    /// The sizes of a row's dimensions, as they lie in memory.
-    row: Vec<usize>,
+    /// What a row is, where it is more than one element.
+    row: Option<Box<Row>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    /// Its dimensions, as they lie in memory.
+    sizes: Vec<usize>,
     /// Dimension i of the row, as its users count them, is dimension `permutation[i]` in memory.
     permutation: Option<Vec<usize>>,
 }
@@ -40,11 +46,11 @@ impl Column {
         let refuse = |why: String| {
             Err(Error::unsupported(format!("column '{}' of type {}: {why}", field.name(), field.data_type())))
         };
-        let (mut row, mut values) = (Vec::new(), field);
+        let (mut sizes, mut values) = (Vec::new(), field);
         while let DataType::FixedSizeList(child, n) = values.data_type() {
             match usize::try_from(*n) {
-                Ok(n) if row.len() + 1 < MAX_DIMS => row.push(n),
-                _ => return refuse(format!("a list size of {n} at {} levels is none", row.len())),
+                Ok(n) if sizes.len() + 1 < MAX_DIMS => sizes.push(n),
+                _ => return refuse(format!("a list size of {n} at {} levels is none", sizes.len())),
             }
             values = child;
         }
@@ -53,57 +59,35 @@ impl Column {
             (other, _) => Element::of_arrow(other),
         };
         let Some(element) = element else { return refuse(why_not(values.data_type()).into()) };
-        let mut column =
-            Self { element, bits: *values.data_type() == DataType::Boolean, row, permutation: None };
-        if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR)
-            && let Err(what) = column.take_shape(field.extension_type_metadata().unwrap_or(""))
-        {
-            return refuse(format!("its {FIXED_SHAPE_TENSOR} metadata is wrong: {what}"));
+        let mut row = Row { sizes, permutation: None };
+        if field.extension_type_name() == Some(FIXED_SHAPE_TENSOR) {
+            row = match Row::told(&row.sizes, field.extension_type_metadata().unwrap_or("")) {
+                Ok(row) => row,
+                Err(what) => return refuse(format!("its {FIXED_SHAPE_TENSOR} metadata is wrong: {what}")),
+            };
         }
-        Ok(column)
+        let bits = *values.data_type() == DataType::Boolean;
+        // A row of no dimensions is still a list, of one value.
+        let is_list = values.data_type() != field.data_type();
+        Ok(Self { element, bits, row: is_list.then(|| Box::new(row)) })
     }
 
     /// Of a mask: one boolean a row.
     pub(crate) fn mask() -> Self {
-        Self { element: Element::BOOL, bits: false, row: Vec::new(), permutation: None }
-    }
-
-    /// Takes over what the extension type's metadata says about a row.
-    fn take_shape(&mut self, metadata: &str) -> Result<(), String> {
-        let told: TensorMetadata = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
-        let [list] = self.row.as_slice() else {
-            return Err(format!("the storage has {} levels of fixed-size lists, expected 1", self.row.len()));
-        };
-        if told.shape.len() >= MAX_DIMS {
-            return Err(format!("{} dimensions, expected fewer than {MAX_DIMS}", told.shape.len()));
-        }
-        let values = told.shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
-        if values != Some(*list) {
-            return Err(format!("shape {:?} is not one of the {list} values that a row has", told.shape));
-        }
-        if let Some(permutation) = &told.permutation {
-            let mut sorted = permutation.clone();
-            sorted.sort_unstable();
-            if !sorted.into_iter().eq(0..told.shape.len()) {
-                return Err(format!("{permutation:?} is no permutation of {} dimensions", told.shape.len()));
-            }
-        }
-        self.row = told.shape;
-        self.permutation = told.permutation;
-        Ok(())
+        Self { element: Element::BOOL, bits: false, row: None }
     }
 
     /// Of a tensor that nobody has described: its first dimension are the rows. `packed`: booleans become bits.
     pub(crate) fn of_tensor(element: Element, strides: &Strides, packed: bool) -> Self {
         let bits = element == Element::BOOL && packed;
-        let shape: Vec<usize> = strides.shape().skip(1).collect();
+        let shape: Vec<usize> = strides.row_shape().collect();
         if shape.is_empty() {
-            return Self { element, bits, row: shape, permutation: None };
+            return Self { element, bits, row: None };
         }
         let order = strides.contiguous_order().unwrap_or_else(|| (0..shape.len()).collect());
-        let row = order.iter().filter_map(|i| shape.get(*i).copied()).collect();
+        let sizes = order.iter().filter_map(|i| shape.get(*i).copied()).collect();
         let permutation = (!order.is_sorted()).then(|| inverse(&order));
-        Self { element, bits, row, permutation }
+        Self { element, bits, row: Some(Box::new(Row { sizes, permutation })) }
     }
 
     /// The field that holds it.
@@ -120,9 +104,7 @@ impl Column {
             }
             _ => Field::new(name, self.element.data_type().clone(), nullable),
         };
-        if self.row.is_empty() {
-            return Ok(values(name, nullable));
-        }
+        let Some(row) = &self.row else { return Ok(values(name, nullable)) };
         let n = i32::try_from(self.row_len()).map_err(|_| {
             Error::unsupported(format!(
                 "column '{name}': a row of {} values, expected at most {} in an Arrow list",
@@ -131,9 +113,9 @@ impl Column {
             ))
         })?;
         let told = TensorMetadata {
-            shape: self.row.clone(),
+            shape: row.sizes.clone(),
             dim_names: None,
-            permutation: self.permutation.clone(),
+            permutation: row.permutation.clone(),
         };
         let told = serde_json::to_string(&told).map_err(|error| Error::internal(error.to_string()))?;
         let item: FieldRef = Arc::new(values("item", true));
@@ -143,51 +125,77 @@ impl Column {
 
     /// Bytes of a row, if it is one element that Arrow and DLPack have in the same bytes.
     pub(crate) fn plain_width(&self) -> Option<usize> {
-        (self.row.is_empty() && !self.bits).then(|| self.element.width())
+        (self.row.is_none() && !self.bits).then(|| self.element.width())
     }
 
     /// How many elements a row has.
     pub(crate) fn row_len(&self) -> usize {
-        self.row.iter().product()
+        self.row.as_ref().map_or(1, |row| row.sizes.iter().product())
     }
 
     /// In which order the dimensions of a row lie in memory, the outermost first.
     pub(crate) fn order(&self) -> Vec<usize> {
-        self.permutation.as_deref().map_or_else(|| (0..self.row.len()).collect(), inverse)
+        let Some(row) = &self.row else { return Vec::new() };
+        row.permutation.as_deref().map_or_else(|| (0..row.sizes.len()).collect(), inverse)
     }
 
     /// Whether a row of a tensor of this shape is one of the column's.
-    pub(crate) fn is_of_shape(&self, row: impl Iterator<Item = usize>) -> bool {
-        match &self.permutation {
-            Some(permutation) => row.eq(permutation.iter().filter_map(|i| self.row.get(*i).copied())),
-            None => row.eq(self.row.iter().copied()),
+    pub(crate) fn is_of_shape(&self, mut row: impl Iterator<Item = usize>) -> bool {
+        match &self.row {
+            None => row.next().is_none(),
+            Some(own) => row.eq(own.as_counted(&own.sizes)),
         }
     }
 
     /// The shape of a tensor of so many rows.
     pub(crate) fn shape(&self, rows: usize) -> Vec<usize> {
-        let of = |i: &usize| self.row.get(*i).copied().unwrap_or(1);
-        let row: Vec<usize> = match &self.permutation {
-            Some(permutation) => permutation.iter().map(of).collect(),
-            None => self.row.clone(),
-        };
+        let row = self.row.as_ref().map_or(Vec::new(), |row| row.as_counted(&row.sizes));
         std::iter::once(rows).chain(row).collect()
     }
 
     /// Its strides, in elements.
     pub(crate) fn strides(&self) -> Vec<usize> {
-        let mut in_memory = vec![1usize; self.row.len()];
+        let Some(row) = &self.row else { return vec![1] };
+        let mut in_memory = vec![1usize; row.sizes.len()];
         let mut stride = 1usize;
-        for (to, size) in in_memory.iter_mut().zip(&self.row).rev() {
+        for (to, size) in in_memory.iter_mut().zip(&row.sizes).rev() {
             *to = stride;
             stride = stride.saturating_mul((*size).max(1));
         }
-        let of = |i: &usize| in_memory.get(*i).copied().unwrap_or(1);
-        let row: Vec<usize> = match &self.permutation {
-            Some(permutation) => permutation.iter().map(of).collect(),
-            None => in_memory,
+        std::iter::once(stride).chain(row.as_counted(&in_memory)).collect()
+    }
+}
+
+impl Row {
+    /// What the extension type's metadata says of a row that is stored as lists of these sizes.
+    fn told(storage: &[usize], metadata: &str) -> Result<Self, String> {
+        let told: TensorMetadata = serde_json::from_str(metadata).map_err(|error| error.to_string())?;
+        let [list] = storage else {
+            return Err(format!("the storage has {} levels of fixed-size lists, expected 1", storage.len()));
         };
-        std::iter::once(stride).chain(row).collect()
+        if told.shape.len() >= MAX_DIMS {
+            return Err(format!("{} dimensions, expected fewer than {MAX_DIMS}", told.shape.len()));
+        }
+        let values = told.shape.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
+        if values != Some(*list) {
+            return Err(format!("shape {:?} is not one of the {list} values that a row has", told.shape));
+        }
+        if let Some(permutation) = &told.permutation {
+            let mut sorted = permutation.clone();
+            sorted.sort_unstable();
+            if !sorted.into_iter().eq(0..told.shape.len()) {
+                return Err(format!("{permutation:?} is no permutation of {} dimensions", told.shape.len()));
+            }
+        }
+        Ok(Self { sizes: told.shape, permutation: told.permutation })
+    }
+
+    /// A list by dimension, in the order in which users count them.
+    fn as_counted(&self, in_memory: &[usize]) -> Vec<usize> {
+        match &self.permutation {
+            Some(order) => order.iter().filter_map(|i| in_memory.get(*i).copied()).collect(),
+            None => in_memory.to_vec(),
+        }
     }
 }
 

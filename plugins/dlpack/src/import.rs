@@ -143,7 +143,7 @@ impl Imported {
                 let (got, wanted) = (tensor.element.name(), column.element.name());
                 return refuse(format!("a tensor of {got}, expected {wanted} by the schema"));
             }
-            if !column.is_of_shape(tensor.strides.shape().skip(1)) {
+            if !column.is_of_shape(tensor.strides.row_shape()) {
                 let (got, wanted): (Vec<_>, _) = (tensor.strides.shape().collect(), column.shape(rows));
                 return refuse(format!("a tensor of shape {got:?}, expected {wanted:?} by the schema"));
             }
@@ -252,7 +252,7 @@ fn bytes_of(tensor: Tensor, order: &[usize], stream: &Stream) -> Result<Option<(
         return Ok(None);
     }
     let in_place = tensor.is_in_place(order);
-    let dims = tensor.strides.gathered(order);
+    let dims = tensor.strides.gathered(order, width);
     let (buffer, first) = tensor.into_buffer(stream.record()?);
     if in_place {
         return Ok(Some((buffer, first)));

@@ -2,29 +2,111 @@
 
 use crossdock_kernels::Dim;
 use crossdock_plugin_api::{Error, Result};
-use smallvec::SmallVec;
 
 /// A tensor of more dimensions than any library makes (numpy's limit is 64) is not believed.
 pub(crate) const MAX_DIMS: usize = 64;
 
-/// Sizes and strides, the latter in elements, none negative of the former; the extent fits an address space.
+/// How the elements of a tensor lie, none of its sizes negative, its extent within an address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Strides {
-    dims: SmallVec<[(usize, i64); 1]>,
+pub(crate) enum Strides {
+    /// What most tensors are: one dimension of so many elements, side by side.
+    Plain(usize),
+    Any(Box<Any>),
+}
+
+/// Sizes and strides, the latter in elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Any {
+    dims: Vec<(usize, i64)>,
     /// Bytes from the lowest element's first to the first element's.
     low: usize,
     /// Bytes from the lowest element's first to the highest element's last.
     extent: usize,
-    width: usize,
     elements: usize,
 }
 
 impl Strides {
     /// Of a tensor at `address`, whose strides, where it has none, are those of row-major order.
     pub(crate) fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
-        if let Some(plain) = Self::plain(shape, strides, width, address) {
-            return Ok(plain);
+        match Self::plain(shape, strides, width, address) {
+            Some(plain) => Ok(plain),
+            None => Any::new(shape, strides, width, address).map(|any| Self::Any(Box::new(any))),
         }
+    }
+
+    fn plain(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Option<Self> {
+        let ([size], None | Some([1])) = (shape, strides) else { return None };
+        let elements = usize::try_from(*size).ok()?;
+        i64::try_from(address.checked_add(elements.checked_mul(width)? as u64)?).ok()?;
+        Some(Self::Plain(elements))
+    }
+
+    /// How many elements in all.
+    pub(crate) fn elements(&self) -> usize {
+        match self {
+            Self::Plain(elements) => *elements,
+            Self::Any(any) => any.elements,
+        }
+    }
+
+    /// The first dimension's size.
+    pub(crate) fn rows(&self) -> usize {
+        match self {
+            Self::Plain(elements) => *elements,
+            Self::Any(any) => any.dims.first().map_or(0, |dim| dim.0),
+        }
+    }
+
+    /// Sizes of the dimensions after the first.
+    pub(crate) fn row_shape(&self) -> impl Iterator<Item = usize> {
+        let dims = match self {
+            Self::Plain(_) => &[][..],
+            Self::Any(any) => any.dims.get(1..).unwrap_or(&[]),
+        };
+        dims.iter().map(|dim| dim.0)
+    }
+
+    /// Sizes of all dimensions.
+    pub(crate) fn shape(&self) -> impl Iterator<Item = usize> {
+        std::iter::once(self.rows()).chain(self.row_shape())
+    }
+
+    /// How far before the first element the lowest lies, and how far from there the tensor reaches. Bytes, for elements
+    /// of this width.
+    pub(crate) fn extent(&self, width: usize) -> (usize, usize) {
+        match self {
+            Self::Plain(elements) => (0, elements * width),
+            Self::Any(any) => (any.low, any.extent),
+        }
+    }
+
+    /// Whether its elements lie side by side when the dimensions after the first are taken in this order.
+    pub(crate) fn is_contiguous(&self, order: &[usize]) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Any(any) => any.is_contiguous(order),
+        }
+    }
+
+    /// An order of the dimensions after the first in which the elements lie side by side, if there is one.
+    pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
+        match self {
+            Self::Plain(_) => Some(Vec::new()),
+            Self::Any(any) => any.contiguous_order(),
+        }
+    }
+
+    /// What `gather` is told to bring the elements, of this width, into this order.
+    pub(crate) fn gathered(&self, order: &[usize], width: usize) -> Vec<Dim> {
+        match self {
+            Self::Plain(elements) => vec![Dim { size: *elements, stride: width as i64 }],
+            Self::Any(any) => any.gathered(order, width),
+        }
+    }
+}
+
+impl Any {
+    fn new(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Result<Self> {
         let wrong = |what: String| Err(Error::bad_data(what));
         let mut elements: usize = 1;
         for (i, size) in shape.iter().enumerate() {
@@ -40,7 +122,7 @@ impl Strides {
         if shape.contains(&0) {
             elements = 0;
         }
-        let mut dims = SmallVec::with_capacity(shape.len());
+        let mut dims: Vec<(usize, i64)> = Vec::with_capacity(shape.len());
         let mut compact = elements as i64;
         for (i, size) in shape.iter().enumerate() {
             compact = compact.checked_div(*size).unwrap_or(0);
@@ -64,36 +146,10 @@ impl Strides {
                 dims.iter().map(|dim| dim.1).collect::<Vec<_>>()
             ));
         }
-        Ok(Self { dims, low: low as usize, extent: bytes as usize, width, elements })
+        Ok(Self { dims, low: low as usize, extent: bytes as usize, elements })
     }
 
-    /// What most tensors are: one dimension, side by side.
-    fn plain(shape: &[i64], strides: Option<&[i64]>, width: usize, address: u64) -> Option<Self> {
-        let ([size], None | Some([1])) = (shape, strides) else { return None };
-        let elements = usize::try_from(*size).ok()?;
-        let extent = elements.checked_mul(width)?;
-        i64::try_from(address.checked_add(extent as u64)?).ok()?;
-        let dims = SmallVec::from_buf([(elements, 1)]);
-        Some(Self { dims, low: 0, extent, width, elements })
-    }
-
-    /// How many elements in all.
-    pub(crate) fn elements(&self) -> usize {
-        self.elements
-    }
-
-    /// Sizes of all dimensions.
-    pub(crate) fn shape(&self) -> impl Iterator<Item = usize> {
-        self.dims.iter().map(|dim| dim.0)
-    }
-
-    /// How far before the first element the lowest lies, and how far from there the tensor reaches. Bytes.
-    pub(crate) fn extent(&self) -> (usize, usize) {
-        (self.low, self.extent)
-    }
-
-    /// Whether its elements lie side by side when the dimensions after the first are taken in this order.
-    pub(crate) fn is_contiguous(&self, order: &[usize]) -> bool {
+    fn is_contiguous(&self, order: &[usize]) -> bool {
         let mut expected = 1i64;
         self.ordered(order).rev().all(|(size, stride)| {
             let fits = size <= 1 || stride == expected;
@@ -108,8 +164,7 @@ impl Strides {
         self.dims.first().copied().into_iter().chain(inner)
     }
 
-    /// An order of the dimensions after the first in which the elements lie side by side, if there is one.
-    pub(crate) fn contiguous_order(&self) -> Option<Vec<usize>> {
+    fn contiguous_order(&self) -> Option<Vec<usize>> {
         let mut order: Vec<usize> = (0..self.dims.len().saturating_sub(1)).collect();
         if self.is_contiguous(&order) {
             return Some(order);
@@ -121,11 +176,10 @@ impl Strides {
         self.is_contiguous(&order).then_some(order)
     }
 
-    /// What `gather` is told to bring the elements into this order.
-    pub(crate) fn gathered(&self, order: &[usize]) -> Vec<Dim> {
+    fn gathered(&self, order: &[usize], width: usize) -> Vec<Dim> {
         // Where there are at most one, the stride has not been looked at.
         let counts = |size: usize| self.elements > 0 && size > 1;
-        let bytes = |size, stride: i64| if counts(size) { stride * self.width as i64 } else { 0 };
+        let bytes = |size, stride: i64| if counts(size) { stride * width as i64 } else { 0 };
         self.ordered(order).map(|(size, stride)| Dim { size, stride: bytes(size, stride) }).collect()
     }
 }
@@ -159,9 +213,9 @@ mod tests {
 
     #[test]
     fn the_extent_reaches_both_ways() {
-        assert_eq!(strides(&[4, 3], &[-6, 2]).extent(), (72, 72 + 16 + 4));
-        assert_eq!(strides(&[4, 3], &[0, 0]).extent(), (0, 4));
-        assert_eq!(strides(&[4, 0], &[i64::MAX, i64::MIN]).extent(), (0, 0));
+        assert_eq!(strides(&[4, 3], &[-6, 2]).extent(4), (72, 72 + 16 + 4));
+        assert_eq!(strides(&[4, 3], &[0, 0]).extent(4), (0, 4));
+        assert_eq!(strides(&[4, 0], &[i64::MAX, i64::MIN]).extent(4), (0, 0));
     }
 
     #[test]

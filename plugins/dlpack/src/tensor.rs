@@ -111,7 +111,7 @@ impl Tensor {
 
     /// Its rows.
     pub(crate) fn rows(&self) -> usize {
-        self.strides.shape().next().unwrap_or(0)
+        self.strides.rows()
     }
 
     /// Whether its elements may stand in Arrow's buffers where they are: in this order side by side, and aligned.
@@ -121,7 +121,7 @@ impl Tensor {
 
     /// Of elements side by side: where the first lies, and bytes of all.
     pub(crate) fn span(&self) -> (u64, usize) {
-        (self.address, self.strides.extent().1)
+        (self.address, self.strides.extent(self.element.width()).1)
     }
 
     /// Without its description.
@@ -131,7 +131,7 @@ impl Tensor {
 
     /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
     pub(crate) fn into_buffer(self, ready: Ready) -> (Buffer, usize) {
-        let (low, extent) = self.strides.extent();
+        let (low, extent) = self.strides.extent(self.element.width());
         let (device, address) = (self.device, self.address);
         let owner = ForeignOwner::new(self.managed);
         // SAFETY: the tensor's producer vouches for the memory that its shape and strides span, until its deleter is called,
