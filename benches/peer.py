@@ -5,6 +5,7 @@
     peer.py read FILE RUNS             an IPC stream file to a table
     peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
     peer.py dlpack RUNS                a column out as a DLPack tensor, and in through numpy
+    peer.py long_... FILE COLUMNS      10 million rows to /dev/null; the process is timed from outside
     peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
 """
 
@@ -17,6 +18,7 @@ import time
 import pyarrow as pa
 import pyarrow.ipc as ipc
 
+LONG_ROWS = 10_000_000
 MAPPED_BATCHES, MAPPED_ROWS, MAPPED_COLUMNS = 64, 1 << 18, 8
 
 
@@ -30,6 +32,11 @@ def make(folder: str, flights: str) -> None:
             for _ in range(MAPPED_BATCHES):
                 out.write_batch(batch)
     table = ipc.open_file(flights).read_all()
+    path = os.path.join(folder, "flights10m.arrows")
+    if not os.path.exists(path):
+        with ipc.new_stream(path, table.schema) as out:
+            for _ in range(-(-LONG_ROWS // table.num_rows)):
+                out.write_table(table.unify_dictionaries(), max_chunksize=65536)
     table = pa.concat_tables([table] * 12).unify_dictionaries()
     for codec in (None, "lz4", "zstd"):
         path = os.path.join(folder, f"flights.{codec or 'none'}.arrows")
@@ -100,6 +107,62 @@ def dlpack(runs: int) -> None:
     print(json.dumps([outward, inward]))
 
 
+def long_ipc(source: str, columns: str, through=lambda batch: batch) -> None:
+    reader = ipc.open_stream(pa.memory_map(source))
+    with pa.OSFile("/dev/null", "wb") as sink:
+        out = None
+        for batch in reader:
+            batch = through(batch)
+            out = out or ipc.new_stream(sink, batch.schema)
+            out.write_batch(batch)
+        out.close()
+
+
+def long_c_device(source: str, columns: str) -> None:
+    device_array = ctypes.create_string_buffer(128)  # sizeof(struct ArrowDeviceArray)
+    at = ctypes.addressof(device_array)
+
+    def through(batch):
+        batch._export_to_c_device(at)
+        return pa.RecordBatch._import_from_c_device(at, batch.schema)
+
+    long_ipc(source, columns, through)
+
+
+def long_dlpack(source: str, columns: str) -> None:
+    """pyarrow reads no DLPack: numpy does, and pyarrow takes numpy's array."""
+    import numpy as np
+
+    names = columns.split(",")
+
+    def through(batch):
+        arrays = [pa.array(np.from_dlpack(batch.column(name))) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names=names)
+
+    long_ipc(source, columns, through)
+
+
+def long_to_csv(source: str, columns: str) -> None:
+    import pyarrow.csv as csv
+
+    reader = ipc.open_stream(pa.memory_map(source))
+    plain = pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in reader.schema]
+    )
+    with csv.CSVWriter("/dev/null", plain) as out:
+        for batch in reader:
+            out.write_batch(batch.cast(plain))
+
+
+def long_from_csv(source: str, columns: str) -> None:
+    import pyarrow.csv as csv
+
+    with csv.open_csv(source) as reader, pa.OSFile("/dev/null", "wb") as sink:
+        with ipc.new_stream(sink, reader.schema) as out:
+            for batch in reader:
+                out.write_batch(batch)
+
+
 def main() -> None:
     what, *rest = sys.argv[1:]
     if what == "make":
@@ -114,6 +177,8 @@ def main() -> None:
         c_device(int(rest[0]))
     elif what == "dlpack":
         dlpack(int(rest[0]))
+    elif what.startswith("long_"):
+        globals()[what](*rest)
     else:
         sys.exit(__doc__)
 

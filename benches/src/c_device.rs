@@ -63,7 +63,7 @@ fn ours(rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
             out.push(start.elapsed().as_nanos() as u64);
             capsules.extend(given);
         }
-        let input = Input::Capsules(capsules);
+        let input = Input::Capsules(capsules.into());
         let importer = plugin.importer()?;
         let mut reader = importer.open(&call, "arrow-c-device", input, Some(&schema), &Options::new())?;
         loop {

@@ -13,8 +13,7 @@ use crate::{Bench, Result};
 const ROUNDS: usize = 8000;
 
 pub fn columns(bench: &Bench, table: &mut Table) -> Result<()> {
-    let [peer_out, peer_in] =
-        bench.peer.pair(&["dlpack".as_ref(), ROUNDS.to_string().as_ref()])?;
+    let [peer_out, peer_in] = bench.peer.pair(&["dlpack".as_ref(), ROUNDS.to_string().as_ref()])?;
     for (columns, rows) in [(1, 1_000), (1, 1_000_000), (10, 1_000)] {
         let (out, back) = ours(columns, rows)?;
         let peer = ((columns, rows) == (1, 1_000)).then_some((&peer_out[..], &peer_in[..]));
@@ -58,7 +57,7 @@ fn ours(columns: usize, rows: usize) -> Result<(Vec<u64>, Vec<u64>)> {
         let capsules = writer.write(&call, batch)?;
         out.push(start.elapsed().as_nanos() as u64);
         let start = Instant::now();
-        let mut reader = importer.open(&call, "dlpack", Input::Capsules(capsules), None, &options)?;
+        let mut reader = importer.open(&call, "dlpack", Input::Capsules(capsules.into()), None, &options)?;
         let batch = reader.next(&call)?;
         back.push(start.elapsed().as_nanos() as u64);
         if batch.is_none() {

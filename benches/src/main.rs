@@ -5,6 +5,7 @@ mod c_device;
 mod dlpack;
 mod files;
 mod load;
+mod long;
 mod peer;
 mod table;
 
@@ -77,7 +78,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
     let mut table = table::Table::new();
     type Figure = fn(&Bench, &mut table::Table) -> Result<()>;
-    let figures: [(&str, Figure); 7] = [
+    let figures: [(&str, Figure); 8] = [
         ("load", load::plugins),
         ("sample", files::sample),
         ("c-device", c_device::batches),
@@ -85,6 +86,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         ("mapped", files::mapped),
         ("read", files::read),
         ("copy", files::copy),
+        ("long", long::routes),
     ];
     for (name, figure) in figures.into_iter().filter(|(name, _)| wanted(name)) {
         eprintln!("{name} ...");

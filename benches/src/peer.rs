@@ -28,8 +28,15 @@ impl Peer {
         }
     }
 
+    /// To be run by the caller.
+    pub fn command(&self, arguments: &[&OsStr]) -> Command {
+        let mut command = Command::new(&self.0);
+        command.arg(SCRIPT).args(arguments);
+        command
+    }
+
     fn run(&self, arguments: &[&OsStr]) -> Result<Vec<u8>> {
-        let out = Command::new(&self.0).arg(SCRIPT).args(arguments).stderr(Stdio::inherit()).output()?;
+        let out = self.command(arguments).stderr(Stdio::inherit()).output()?;
         if out.status.success() {
             Ok(out.stdout)
         } else {

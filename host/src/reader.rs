@@ -82,7 +82,7 @@ impl Session {
         let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
         let format = choice.format.name.as_str();
         let what = format!("read capsules as {format}");
-        let input = ApiInput::Capsules(capsules);
+        let input = ApiInput::Capsules(capsules.into());
         Reader::open(self, plugin, self.call_for_structs(), format, input, schema, options, what)
     }
 }

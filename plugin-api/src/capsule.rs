@@ -180,31 +180,65 @@ unsafe extern "C" fn release_list(list: *mut abi::Capsules) {
     }
 }
 
-/// The capsules of a list that crossed the boundary; the list itself is released.
-pub(crate) fn unlist(list: Owned<abi::Capsules>) -> Result<Vec<Capsule>> {
-    if list.is_released() {
-        return Ok(Vec::new());
-    }
-    const MOST: usize = 1 << 20;
-    if list.n_capsules == 0 {
-        return Ok(Vec::new());
-    }
-    // SAFETY: a list that is not empty has a first one, whose size is that of all.
-    let stride = if list.capsules.is_null() { 0 } else { unsafe { list.capsules.cast::<usize>().read() } };
-    if !told::is_stride::<abi::Capsule>(stride) || list.n_capsules > MOST {
-        return Err(Error::invalid_argument(format!(
+/// The capsules of one list, in order. What nobody has taken is released with it.
+pub struct Capsules {
+    list: Owned<abi::Capsules>,
+    stride: usize,
+    next: usize,
+}
+
+impl Capsules {
+    /// Takes a list that crossed the boundary.
+    ///
+    /// # Safety
+    /// `list` has the capsules that it says; each is as [`Capsule::from_raw`] wants it.
+    pub unsafe fn from_raw(list: Owned<abi::Capsules>) -> Result<Self> {
+        const MOST: usize = 1 << 20;
+        if list.is_released() || list.n_capsules == 0 {
+            return Ok(Self { list, stride: 0, next: usize::MAX });
+        }
+        // SAFETY: a list that is not empty has a first one, whose size is that of all.
+        let stride =
+            if list.capsules.is_null() { 0 } else { unsafe { list.capsules.cast::<usize>().read() } };
+        if told::is_stride::<abi::Capsule>(stride) && list.n_capsules <= MOST {
+            return Ok(Self { list, stride, next: 0 });
+        }
+        Err(Error::invalid_argument(format!(
             "a list of {} capsules of {stride} bytes each is not plausible",
             list.n_capsules
-        )));
+        )))
     }
-    let mut capsules = Vec::with_capacity(list.n_capsules);
-    for i in 0..list.n_capsules {
-        // SAFETY: the list's maker vouches for that many capsules, each ours to take; a shell with its `release`
-        // cleared stays behind for the list to free.
-        capsules.push(unsafe {
-            let raw = list.capsules.byte_add(i * stride);
-            Capsule::from_raw(Owned::take(raw))
-        });
+
+    /// The bare list, to hand across, as long as none has been taken.
+    pub(crate) fn into_raw(self) -> Owned<abi::Capsules> {
+        self.list
     }
-    Ok(capsules)
+}
+
+impl Iterator for Capsules {
+    type Item = Capsule;
+
+    fn next(&mut self) -> Option<Capsule> {
+        if self.next >= self.list.n_capsules {
+            return None;
+        }
+        let at = self.next * self.stride;
+        self.next += 1;
+        // SAFETY: the list's maker vouches for that many capsules, each ours to take; a shell with its `release` cleared
+        // stays behind for the list to free.
+        Some(unsafe { Capsule::from_raw(Owned::take(self.list.capsules.byte_add(at))) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.list.n_capsules.saturating_sub(self.next);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Capsules {}
+
+impl From<Vec<Capsule>> for Capsules {
+    fn from(capsules: Vec<Capsule>) -> Self {
+        Self { list: list(capsules), stride: size_of::<abi::Capsule>(), next: 0 }
+    }
 }

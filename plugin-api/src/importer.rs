@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
-use crate::capsule::{self, Capsule};
+use crate::capsule::Capsules;
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::owned::Owned;
@@ -17,7 +17,7 @@ pub enum Input {
     /// Bytes.
     Source(Source),
     /// Foreign objects.
-    Capsules(Vec<Capsule>),
+    Capsules(Capsules),
 }
 
 /// Reads formats.
@@ -47,7 +47,8 @@ impl Input {
         match (input.source.is_null(), input.capsules.is_null()) {
             // SAFETY: the object crossed the boundary as a source.
             (false, true) if !source.is_released() => Ok(Input::Source(unsafe { Source::from_raw(source) })),
-            (true, false) => Ok(Input::Capsules(capsule::unlist(capsules)?)),
+            // SAFETY: the list crossed the boundary as such.
+            (true, false) => unsafe { Capsules::from_raw(capsules) }.map(Input::Capsules),
             (false, false) => {
                 Err(Error::invalid_argument("open: both a source and capsules were given, expected one"))
             }
@@ -90,7 +91,7 @@ impl ImporterHandle<'_> {
         let f = self.table.open.ok_or_else(|| missing("open"))?;
         let (mut source, mut capsules) = match input {
             Input::Source(source) => (Some(source.into_raw()), None),
-            Input::Capsules(capsules) => (None, Some(capsule::list(capsules))),
+            Input::Capsules(capsules) => (None, Some(capsules.into_raw())),
         };
         let input = abi::Input {
             source: source.as_mut().map_or(std::ptr::null_mut(), Owned::as_mut_ptr),

@@ -30,7 +30,7 @@ mod words;
 mod writer;
 
 pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
-pub use capsule::{Capsule, Named};
+pub use capsule::{Capsule, Capsules, Named};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};
 pub use format::{Format, OptionInfo};

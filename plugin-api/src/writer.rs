@@ -2,7 +2,7 @@
 
 use crate::abi;
 use crate::call::{Call, CallSettings};
-use crate::capsule::{self, Capsule};
+use crate::capsule::{self, Capsule, Capsules};
 use crate::door::Poison;
 use crate::error::{Error, Result};
 use crate::owned::Owned;
@@ -55,7 +55,7 @@ impl WriterHandle {
         drop(unsafe { Owned::new(batch) });
         result?;
         // SAFETY: on success the list is ours.
-        capsule::unlist(unsafe { Owned::new(out) })
+        unsafe { Capsules::from_raw(Owned::new(out)) }.map(Iterator::collect)
     }
 
     /// Ends it.
@@ -66,7 +66,7 @@ impl WriterHandle {
         // SAFETY: the writer's own function on itself.
         Error::check(|err| unsafe { finish(raw, &call.raw(), &mut out, err) })?;
         // SAFETY: on success the list is ours.
-        capsule::unlist(unsafe { Owned::new(out) })
+        unsafe { Capsules::from_raw(Owned::new(out)) }.map(Iterator::collect)
     }
 }
 

@@ -171,7 +171,7 @@ fn instance(host: &CountingHost) -> Instance {
 fn open(instance: &Instance, format: &str) -> Result<crossdock_plugin_api::BatchStreamHandle> {
     let call = CallSettings::new(Device::CPU);
     let options = Options::new().with("mood", "sunny");
-    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![]), None, &options)
+    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![].into()), None, &options)
 }
 
 #[test]

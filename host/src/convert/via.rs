@@ -106,7 +106,7 @@ impl Via {
         if capsules.is_empty() {
             return Ok(Vec::new());
         }
-        self.read(ApiInput::Capsules(capsules), self.session.call_for_structs())
+        self.read(ApiInput::Capsules(capsules.into()), self.session.call_for_structs())
     }
 
     fn through_bytes(&self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {

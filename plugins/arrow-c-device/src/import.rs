@@ -8,7 +8,9 @@ use crossdock_arrays::{
     import_schema_ref, validate,
 };
 use crossdock_memory::Memory;
-use crossdock_plugin_api::{BatchStream, Call, Capsule, Device, Error, Owned, Result, Validate, abi};
+use crossdock_plugin_api::{
+    BatchStream, Call, Capsule, Capsules, Device, Error, Owned, Result, Validate, abi,
+};
 
 use crate::formats::Interface;
 use crate::strangers::{DataStream, DeviceStream};
@@ -22,7 +24,7 @@ pub(crate) trait Arrays: Send {
 pub(crate) fn open(
     memory: &Memory,
     interface: Interface,
-    capsules: Vec<Capsule>,
+    capsules: Capsules,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
     let (schema, arrays): (Option<Schema>, Box<dyn Arrays>) = match interface {
@@ -62,7 +64,7 @@ pub(crate) fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
     unsafe { import_schema_ref(schema) }
 }
 
-fn only(capsules: Vec<Capsule>, interface: Interface) -> Result<Capsule> {
+fn only(capsules: Capsules, interface: Interface) -> Result<Capsule> {
     let n = capsules.len();
     let mut capsules = capsules.into_iter();
     match (capsules.next(), n) {
@@ -77,7 +79,7 @@ fn only(capsules: Vec<Capsule>, interface: Interface) -> Result<Capsule> {
 /// Sorts schemas from arrays: one schema at least or a caller's, each later one the same as the first.
 fn pairs(
     interface: Interface,
-    capsules: Vec<Capsule>,
+    capsules: Capsules,
 ) -> Result<(Option<Schema>, VecDeque<Owned<abi::ArrowDeviceArray>>)> {
     let mut schema: Option<Schema> = None;
     let mut arrays = VecDeque::new();

@@ -58,7 +58,7 @@ fn open(
     format: &str,
     capsules: Vec<Capsule>,
 ) -> crossdock_plugin_api::Result<BatchStreamHandle> {
-    let input = Input::Capsules(capsules);
+    let input = Input::Capsules(capsules.into());
     instance.importer().unwrap().open(settings, format, input, None, &Options::new())
 }
 

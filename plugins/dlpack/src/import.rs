@@ -8,7 +8,7 @@ use crossdock_arrays::{
 };
 use crossdock_kernels::{gather, pack_bytes};
 use crossdock_memory::{Buffer, Device, Memory, Ready, Stream};
-use crossdock_plugin_api::{BatchStream, Call, Capsule, Error, Owned, Result, abi};
+use crossdock_plugin_api::{BatchStream, Call, Capsules, Error, Owned, Result, abi};
 use smallvec::SmallVec;
 
 use crate::column::Column;
@@ -19,7 +19,7 @@ use crate::tensor::{Kept, Tensor};
 pub(crate) fn open(
     memory: &Memory,
     reading: Reading,
-    capsules: Vec<Capsule>,
+    capsules: Capsules,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
     // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
@@ -69,7 +69,7 @@ pub(crate) fn open(
 type Columns = SmallVec<[Column; 1]>;
 
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn tensors(memory: &Memory, capsules: Vec<Capsule>) -> Result<SmallVec<[Tensor; 1]>> {
+fn tensors(memory: &Memory, capsules: Capsules) -> Result<SmallVec<[Tensor; 1]>> {
     let n = capsules.len();
     let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {

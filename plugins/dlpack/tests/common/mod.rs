@@ -299,7 +299,7 @@ pub fn import(
 ) -> Result<(Schema, Vec<DeviceBatch>)> {
     let call = CallSettings::new(device);
     let schema = schema.map(|schema| export_schema(schema).unwrap());
-    let input = Input::Capsules(capsules);
+    let input = Input::Capsules(capsules.into());
     let importer = instance.importer().unwrap();
     let mut stream = importer.open(&call, "dlpack", input, schema.as_ref(), options)?;
     let schema = import_schema(&stream.schema()?)?;

@@ -83,7 +83,7 @@ impl Bench {
             capsules.extend(settings.enter(|call| writer.write(call, raw))?);
         }
         capsules.extend(settings.enter(|call| writer.finish(call))?);
-        let input = Input::Capsules(capsules);
+        let input = Input::Capsules(capsules.into());
         let mut stream =
             settings.enter(|call| importer.open(call, "arrow-c-device", input, None, &options))?;
         let mut back = Vec::new();
