@@ -197,9 +197,9 @@ impl Capsules {
         if list.is_released() || list.n_capsules == 0 {
             return Ok(Self { list, stride: 0, next: usize::MAX });
         }
-        // SAFETY: a list that is not empty has a first one, whose size is that of all.
-        let stride =
-            if list.capsules.is_null() { 0 } else { unsafe { list.capsules.cast::<usize>().read() } };
+        let first = list.capsules.cast::<usize>();
+        // SAFETY: a list that is not empty has a first one, whose size, which it begins with, is that of all.
+        let stride = if first.is_null() { 0 } else { unsafe { first.read() } };
         if told::is_stride::<abi::Capsule>(stride) && list.n_capsules <= MOST {
             return Ok(Self { list, stride, next: 0 });
         }
