@@ -80,9 +80,9 @@ fn the_library_exports_what_the_header_declares_and_nothing_else() {
 }
 
 #[test]
-fn the_library_is_known_by_its_major_version() {
+fn the_library_is_known_by_the_version_that_a_break_bumps() {
     let out = run(Command::new("readelf").arg("-d").arg(built_file("libcrossdock.so")));
-    assert!(out.contains("soname: [libcrossdock.so.0]"), "{out}");
+    assert!(out.contains("soname: [libcrossdock.so.0.1]"), "{out}");
 }
 
 /// A unit that compiles only if the header agrees with every line of `layouts`.

@@ -50,12 +50,17 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
         Ok(folder)
     };
     let (lib, include) = (folder("lib")?, folder("include")?);
-    // The file under its version; by which programs were linked, its major; by which they are linked, neither.
+    // The file under its version; as programs that were linked ask for it (the SONAME of capi/build.rs); as they are linked.
     let file = format!("{LIBRARY}.{}", version());
-    let major = format!("{LIBRARY}.{}", version().split('.').next().unwrap_or_default());
+    let parts: Vec<&str> = version().split('.').collect();
+    let soname = match parts.as_slice() {
+        ["0", minor, ..] => format!("{LIBRARY}.0.{minor}"),
+        [major, ..] => format!("{LIBRARY}.{major}"),
+        [] => LIBRARY.to_owned(),
+    };
     install(&built.join(LIBRARY), &lib.join(&file))?;
-    link(&file, &lib.join(&major))?;
-    link(&major, &lib.join(LIBRARY))?;
+    link(&file, &lib.join(&soname))?;
+    link(&soname, &lib.join(LIBRARY))?;
     for header in HEADERS {
         let header = root.join(header);
         install(&header, &include.join(header.file_name().unwrap_or_default()))?;

@@ -80,7 +80,7 @@ fn output(command: &mut Command) -> Output {
 pub fn library_folder(folder: &Path) -> PathBuf {
     let lib = folder.join("lib");
     std::fs::create_dir_all(&lib).unwrap();
-    let link = lib.join("libcrossdock.so.0");
+    let link = lib.join("libcrossdock.so.0.1");
     if !link.exists() {
         std::os::unix::fs::symlink(built_file("libcrossdock.so"), link).unwrap();
     }
