@@ -156,7 +156,7 @@ def test_tensors_go_to_another_device_and_back_with_their_values(library, dtype,
         (capsule,) = there.export("dlpack", stream.schema).write_raw(raw)
         device = managed(capsule).dl_tensor.device
         assert (device.device_type, device.device_id) == UNTOUCHABLE
-        with pytest.raises(RuntimeError, match="Unsupported device"):
+        with pytest.raises((RuntimeError, BufferError), match="Unsupported device"):
             np.from_dlpack(Lender(capsule, UNTOUCHABLE))
         (batch,) = bring(here, capsule)
         assert_same(array, values(batch.column(0)))
