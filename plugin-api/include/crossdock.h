@@ -237,7 +237,8 @@ typedef struct crossdock_capsule {
   void* private_data;
 } crossdock_capsule;
 
-/* The capsules that one call gives or takes. The consumer releases each capsule, then the list. */
+/* The capsules that one call gives or takes. The consumer releases each capsule, and the list, which releases those that
+ * are still in it; a capsule that was moved out may outlive the list, and what it points at lives as long as the capsule. */
 typedef struct crossdock_capsules {
   size_t struct_size;
   crossdock_capsule* capsules;
