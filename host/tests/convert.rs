@@ -238,3 +238,12 @@ fn capsules_are_meant_by_a_plugin_s_name_as_by_a_format_s() {
     let error = session.write_capsules("nope", &schema, &Options::new()).err().unwrap();
     assert!(error.to_string().contains("nope"), "{error}");
 }
+
+#[test]
+fn rows_that_do_not_come_back_are_an_error_and_not_a_shorter_table() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let error = to_memory(&session, &[1, 2, 3, 4, 5], &["mini-capsules"]).err().unwrap();
+    let words = error.one_line();
+    assert!(words.contains("via mini") && words.contains("1 of the rows that went out have not"), "{words}");
+}

@@ -29,6 +29,8 @@ pub(super) struct Via {
     writer: Option<Writer>,
     /// The own metadata of the batches that are out: few foreign structs have a place for it.
     metadata: VecDeque<Metadata>,
+    /// Rows that went out and have not come back.
+    rows_out: u64,
 }
 
 impl Via {
@@ -53,6 +55,7 @@ impl Via {
             schema: schema.clone(),
             writer: None,
             metadata: VecDeque::new(),
+            rows_out: 0,
         };
         if !via.format.capsules.is_empty() {
             via.writer = Some(via.begin_writer(None)?);
@@ -82,24 +85,48 @@ impl Via {
     /// The batch as it comes back: usually as one, perhaps only at the end.
     pub(super) fn pass(&mut self, batch: DeviceBatch) -> Result<Vec<DeviceBatch>> {
         self.metadata.push_back(batch.metadata().clone());
+        self.rows_out += batch.len() as u64;
         let Some(writer) = &mut self.writer else {
             // However many come back are this one's.
             let batches = self.through_bytes(batch)?;
             let batches = with_metadata(batches, &mut self.metadata);
             self.metadata.clear();
-            return Ok(batches);
+            return self.counted(batches);
         };
         let capsules = writer.write(batch)?;
         let batches = self.read_back(capsules)?;
-        Ok(with_metadata(batches, &mut self.metadata))
+        let batches = with_metadata(batches, &mut self.metadata);
+        self.counted(batches)
+    }
+
+    /// Nobody may make rows up, nor, by the end, have lost any.
+    fn counted(&mut self, batches: Vec<DeviceBatch>) -> Result<Vec<DeviceBatch>> {
+        let back: u64 = batches.iter().map(|batch| batch.len() as u64).sum();
+        self.rows_out = self.rows_out.checked_sub(back).ok_or_else(|| {
+            let what = format!("{back} rows came back, and only {} were out", self.rows_out);
+            self.wrong(what)
+        })?;
+        Ok(batches)
+    }
+
+    fn wrong(&self, what: String) -> Error {
+        let error = crossdock_plugin_api::Error::bad_data(what);
+        Error::data(format!("via {} as {}", self.plugin, self.format.name), error)
     }
 
     /// What comes back at the end.
     pub(super) fn finish(mut self) -> Result<Vec<DeviceBatch>> {
-        let Some(writer) = self.writer.take() else { return Ok(Vec::new()) };
-        let capsules = writer.finish()?.capsules;
-        let batches = self.read_back(capsules)?;
-        Ok(with_metadata(batches, &mut self.metadata))
+        let mut batches = Vec::new();
+        if let Some(writer) = self.writer.take() {
+            let capsules = writer.finish()?.capsules;
+            let back = self.read_back(capsules)?;
+            let back = with_metadata(back, &mut self.metadata);
+            batches = self.counted(back)?;
+        }
+        match self.rows_out {
+            0 => Ok(batches),
+            lost => Err(self.wrong(format!("{lost} of the rows that went out have not come back"))),
+        }
     }
 
     fn read_back(&self, capsules: Vec<Capsule>) -> Result<Vec<DeviceBatch>> {

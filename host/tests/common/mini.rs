@@ -1,5 +1,6 @@
 //! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
-//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics.
+//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics,
+//! and a batch of one value is lost on its way back from capsules.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -188,7 +189,7 @@ impl BatchStream for One {
     }
 
     fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        let batch = self.array.take().map(|array| {
+        let batch = self.array.take().filter(|array| array.array.length != 1).map(|array| {
             let mut raw = abi::Batch::new();
             raw.array = array.into_raw();
             // SAFETY: the array was the `Owned` one's; a batch without a schema of its own.
