@@ -1,0 +1,745 @@
+/*
+ * crossdock.h: everything that crosses between a Crossdock host and a plugin.
+ *
+ * A plugin is a shared library that exports two data symbols:
+ *
+ *     const crossdock_plugin_entry crossdock_plugin_v1;       how to make an instance
+ *     const crossdock_plugin_meta  crossdock_plugin_meta_v1;  who it is; read before any of its code runs
+ *
+ * Rules that hold everywhere, so that they are said once:
+ *
+ *   sizes     Every struct begins with `struct_size`, set by whoever fills it in. Within a version fields are
+ *             only appended, so those that a version's first release has may be counted on; a reader looks at a later
+ *             one only if `struct_size` covers it (CROSSDOCK_HAS). Sizes are bytes.
+ *   lent      What a function is given by pointer or as crossdock_str, and does not take by its own words, is borrowed
+ *             for the length of the call: calls, schemas, options, names. It is copied by whoever keeps it.
+ *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too.
+ *   objects   A struct that holds functions is an object: the functions take its address as first argument,
+ *             `private_data` is its maker's. `release` frees what it owns and sets `release` to NULL; an object
+ *             whose `release` is NULL is released or empty. Objects may be moved: copy the bytes, then set the
+ *             source's `release` to NULL without calling it.
+ *             An out parameter that is such a struct comes with the caller's `struct_size` and is else zero; no more of
+ *             it is written than that covers, and no more of a struct is moved than its own says.
+ *   status    Functions that can fail return 0 (CROSSDOCK_OK) or one of crossdock_code, and fill in `err` if it
+ *             is not NULL. Out parameters are written on success only.
+ *   threads   Functions tagged [any-thread] may be called from any thread, several at once. [serial]: from any
+ *             thread, but the caller sees to it that one call at a time is on its way for one object. Releases
+ *             are [any-thread], with no CUDA context current and no lock of the caller's held.
+ *   devices   A function that takes a crossdock_call runs with that call's device current, if it is a CUDA
+ *             device. Everything else may count on no CUDA context.
+ *   memory    An address is an address on its device. Only crossdock_memory.host_address tells whether the host
+ *             may dereference it, and where.
+ *   unwinding Nothing may unwind out of these functions: not a Rust panic, not a C++ exception, not longjmp.
+ *             C++ authors wrap each body in CROSSDOCK_GUARD (end of this file).
+ *
+ * The Arrow structs are those of the Arrow C Data, C Stream and C Device interface specifications, byte for byte.
+ */
+#ifndef CROSSDOCK_H
+#define CROSSDOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------ versions --- */
+
+/* 0.x: a break bumps the minor, and both sides refuse another minor. The symbols' `_v1` is that of the 1.0 to come. */
+#define CROSSDOCK_ABI_MAJOR 0
+#define CROSSDOCK_ABI_MINOR 1
+
+/* Whether a struct reaches to the end of this field. */
+#define CROSSDOCK_HAS(object, field) \
+  ((object)->struct_size >= (size_t)((const char*)(&(object)->field + 1) - (const char*)(object)))
+
+#define CROSSDOCK_PLUGIN_MAGIC UINT64_C(0x314e49474c504458) /* "XDPLGIN1", little-endian */
+#define CROSSDOCK_META_MAGIC UINT64_C(0x3141544d4b434458)   /* "XDCKMTA1", little-endian */
+
+/* ------------------------------------------------------------------------------- Arrow's published structs --- */
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+  const char* format;
+  const char* name;
+  const char* metadata;
+  int64_t flags;
+  int64_t n_children;
+  struct ArrowSchema** children;
+  struct ArrowSchema* dictionary;
+  void (*release)(struct ArrowSchema*);
+  void* private_data;
+};
+
+struct ArrowArray {
+  int64_t length;
+  int64_t null_count;
+  int64_t offset;
+  int64_t n_buffers;
+  int64_t n_children;
+  const void** buffers;
+  struct ArrowArray** children;
+  struct ArrowArray* dictionary;
+  void (*release)(struct ArrowArray*);
+  void* private_data;
+};
+
+#endif
+
+#ifndef ARROW_C_DEVICE_DATA_INTERFACE
+#define ARROW_C_DEVICE_DATA_INTERFACE
+
+typedef int32_t ArrowDeviceType;
+
+#define ARROW_DEVICE_CPU 1
+#define ARROW_DEVICE_CUDA 2
+#define ARROW_DEVICE_CUDA_HOST 3
+#define ARROW_DEVICE_OPENCL 4
+#define ARROW_DEVICE_VULKAN 7
+#define ARROW_DEVICE_METAL 8
+#define ARROW_DEVICE_VPI 9
+#define ARROW_DEVICE_ROCM 10
+#define ARROW_DEVICE_ROCM_HOST 11
+#define ARROW_DEVICE_EXT_DEV 12
+#define ARROW_DEVICE_CUDA_MANAGED 13
+#define ARROW_DEVICE_ONEAPI 14
+#define ARROW_DEVICE_WEBGPU 15
+#define ARROW_DEVICE_HEXAGON 16
+
+struct ArrowDeviceArray {
+  struct ArrowArray array;
+  int64_t device_id;
+  ArrowDeviceType device_type;
+  void* sync_event;
+  int64_t reserved[3];
+};
+
+#endif
+
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+  int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
+  int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
+  const char* (*get_last_error)(struct ArrowArrayStream*);
+  void (*release)(struct ArrowArrayStream*);
+  void* private_data;
+};
+
+#endif
+
+#ifndef ARROW_C_DEVICE_STREAM_INTERFACE
+#define ARROW_C_DEVICE_STREAM_INTERFACE
+
+struct ArrowDeviceArrayStream {
+  ArrowDeviceType device_type;
+  int (*get_schema)(struct ArrowDeviceArrayStream*, struct ArrowSchema* out);
+  int (*get_next)(struct ArrowDeviceArrayStream*, struct ArrowDeviceArray* out);
+  const char* (*get_last_error)(struct ArrowDeviceArrayStream*);
+  void (*release)(struct ArrowDeviceArrayStream*);
+  void* private_data;
+};
+
+#endif
+
+/* -------------------------------------------------------------------------------------------------- errors --- */
+
+/* An open list: a reader treats a code that it does not know as CROSSDOCK_INTERNAL and shows the number. */
+typedef int32_t crossdock_code;
+#define CROSSDOCK_OK 0
+#define CROSSDOCK_INVALID_ARGUMENT 1 /* the caller's mistake */
+#define CROSSDOCK_UNSUPPORTED 2      /* understood, and not done here */
+#define CROSSDOCK_BAD_DATA 3         /* what was read or handed over contradicts its own format */
+#define CROSSDOCK_VERSION 4          /* two sides speak different versions */
+#define CROSSDOCK_OUT_OF_MEMORY 5    /* of the system, or of the session's budget */
+#define CROSSDOCK_DEVICE 6           /* a device or its driver failed, or is missing */
+#define CROSSDOCK_IO 7               /* a file, a pipe, a disk */
+#define CROSSDOCK_CANCELLED 8        /* the call's cancel flag was seen */
+#define CROSSDOCK_PANICKED 9         /* a panic was caught; the instance answers nothing but releases from now on */
+#define CROSSDOCK_INTERNAL 10        /* a bug in the one that reports it */
+
+/* The caller provides the struct with `struct_size` set and the rest zero; after a failure it reads `message`
+ * (one line: who, what, expected, got) and `details` (may be NULL), NUL-terminated UTF-8, then calls `release`
+ * if it is not NULL. */
+typedef struct crossdock_error {
+  size_t struct_size;
+  crossdock_code code;
+  int32_t reserved;
+  const char* message;
+  const char* details;
+  void (*release)(struct crossdock_error*);
+  void* private_data;
+} crossdock_error;
+
+/* ----------------------------------------------------------------------------------------------- small words --- */
+
+/* UTF-8, not NUL-terminated; `data` may be NULL when `bytes` is 0. Borrowed unless said otherwise. */
+typedef struct crossdock_str {
+  const char* data;
+  size_t bytes;
+} crossdock_str;
+
+typedef struct crossdock_option {
+  crossdock_str key;
+  crossdock_str value;
+} crossdock_option;
+
+/* A device as Arrow and DLPack number them. `id` is -1 for ARROW_DEVICE_CPU. */
+typedef struct crossdock_device {
+  int64_t id;
+  ArrowDeviceType type;
+  int32_t reserved;
+} crossdock_device;
+
+/* A plugin's own state. Never looked into by the host. */
+typedef struct crossdock_instance crossdock_instance;
+
+/* Handles of the memory interface. A stream, a block and an event belong to the crossdock_memory that made them. */
+typedef struct crossdock_stream crossdock_stream;
+typedef struct crossdock_event crossdock_event;
+typedef struct crossdock_block crossdock_block;
+
+/* --------------------------------------------------------------------------------------- what carries tables --- */
+
+/* One record batch: a struct array and, where the receiver has no schema yet, its schema. `schema.release` is
+ * NULL when the batch belongs to a stream, whose schema it then has.
+ *
+ * `buffer_sizes` (may be NULL) has one entry for each entry of `buffers`: in pre-order, a node's own buffers, then
+ * its children in order, then its dictionary; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
+ * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array. */
+typedef struct crossdock_batch {
+  size_t struct_size;
+  struct ArrowDeviceArray array;
+  struct ArrowSchema schema;
+  const int64_t* buffer_sizes;
+  size_t n_buffer_sizes;
+  const char* metadata;
+} crossdock_batch;
+
+/* A foreign object under the name that Python's capsules use: "arrow_schema", "arrow_array", "arrow_array_stream",
+ * "arrow_device_array", "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export".
+ * A consumer moves Arrow's objects out of `pointer` (leaving their `release` NULL there). The others are freed by a
+ * function of their own, themselves included: of those it takes the pointer and leaves NULL in `pointer`. Then it
+ * calls `release`, which frees the shell, and the object too if nobody took it. */
+typedef struct crossdock_capsule {
+  size_t struct_size;
+  const char* name;
+  void* pointer;
+  void (*release)(struct crossdock_capsule*);
+  void* private_data;
+} crossdock_capsule;
+
+/* The capsules that one call gives or takes. The consumer releases each capsule, and the list, which releases those that
+ * are still in it; a capsule that was moved out may outlive the list, and what it points at lives as long as the capsule. */
+typedef struct crossdock_capsules {
+  size_t struct_size;
+  crossdock_capsule* capsules;
+  size_t n_capsules;
+  void (*release)(struct crossdock_capsules*);
+  void* private_data;
+} crossdock_capsules;
+
+struct crossdock_call;
+
+/* Bytes to read. `bytes` is -1 where the length is unknown (a pipe); then only `read_at` at the position where the
+ * last one ended is legal. */
+typedef struct crossdock_source {
+  size_t struct_size;
+  int64_t bytes;
+  /* A name for messages: a path, "standard input". */
+  crossdock_str name;
+  /* [any-thread] if `bytes` is known, else [serial]. Reads up to `bytes` bytes at `offset` into host memory; fewer only at
+   * the end, where `*out_read` may be 0. */
+  crossdock_code (*read_at)(struct crossdock_source*, uint64_t offset, void* to, size_t bytes, size_t* out_read,
+                            crossdock_error* err);
+  /* The whole content at a host address, or NULL. Valid while the source lives, and until each `retain_map` has had its
+   * `release_map`, which may be later. What is read there may still be cut short by others: a mapping of a file that shrinks
+   * is the host's to guard. */
+  const void* map;
+  void (*retain_map)(void* map_private);
+  void (*release_map)(void* map_private);
+  void* map_private;
+  void (*release)(struct crossdock_source*);
+  void* private_data;
+} crossdock_source;
+
+/* Bytes to write, in order. */
+typedef struct crossdock_sink {
+  size_t struct_size;
+  crossdock_str name;
+  /* [serial] Writes all of `bytes` from host memory. */
+  crossdock_code (*write)(struct crossdock_sink*, const void* from, size_t bytes, crossdock_error* err);
+  void (*release)(struct crossdock_sink*);
+  void* private_data;
+} crossdock_sink;
+
+/* ------------------------------------------------------------------------------------------------- one call --- */
+
+/* What every working function is told. Borrowed for the length of the call. */
+typedef struct crossdock_call {
+  size_t struct_size;
+  /* Where results are to be, and whose context is current. A format whose `device_types` leave this device out is
+   * called all the same; its batches stay in host memory, and batches for it are moved there. */
+  crossdock_device device;
+  /* Work goes onto this stream; NULL: the device's default one. Results are ready when it has run, or carry
+   * an event. */
+  crossdock_stream* stream;
+  /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
+  const uint32_t* cancel;
+  /* [any-thread] bytes done so far; total 0 if unknown. May be NULL. */
+  void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
+  void* progress_data;
+  /* How many bytes this call should keep in flight at most; 0: no wish. The session's limit is enforced elsewhere. */
+  uint64_t byte_budget;
+  /* CROSSDOCK_VALIDATE_LAYOUT or _FULL: how closely to look at what comes from outside. */
+  uint32_t validate;
+  uint32_t reserved;
+} crossdock_call;
+
+#define CROSSDOCK_VALIDATE_LAYOUT 0
+#define CROSSDOCK_VALIDATE_FULL 1
+
+/* Whether the caller wants this call to end (with the builtins of GCC and Clang). */
+#define CROSSDOCK_IS_CANCELLED(call) \
+  (CROSSDOCK_HAS(call, cancel) && (call)->cancel && __atomic_load_n((call)->cancel, __ATOMIC_RELAXED) != 0)
+
+/* ----------------------------------------------------------------------------- interfaces: tables in and out --- */
+
+/* A stream of batches with one schema. */
+typedef struct crossdock_batch_stream {
+  size_t struct_size;
+  /* [serial] The caller owns `out` afterwards. At once: what has to be read for it was read when the stream was opened. */
+  crossdock_code (*get_schema)(struct crossdock_batch_stream*, struct ArrowSchema* out, crossdock_error* err);
+  /* [serial] `out` is zero on entry. At the end `out->array.array.release` is NULL. A batch outlives the stream. */
+  crossdock_code (*get_next)(struct crossdock_batch_stream*, const crossdock_call* call, crossdock_batch* out,
+                             crossdock_error* err);
+  void (*release)(struct crossdock_batch_stream*);
+  void* private_data;
+} crossdock_batch_stream;
+
+/* Takes batches, until `finish`. Releasing it before that abandons what it wrote. */
+typedef struct crossdock_writer {
+  size_t struct_size;
+  /* [serial] Takes the batch, on failure too. `out` gets the capsules that this batch became, or stays
+   * empty when it went into the sink. */
+  crossdock_code (*write)(struct crossdock_writer*, const crossdock_call* call, crossdock_batch* batch,
+                          crossdock_capsules* out, crossdock_error* err);
+  /* [serial] Once. `out` as above: what only the end can give. */
+  crossdock_code (*finish)(struct crossdock_writer*, const crossdock_call* call, crossdock_capsules* out,
+                           crossdock_error* err);
+  void (*release)(struct crossdock_writer*);
+  void* private_data;
+} crossdock_writer;
+
+/* Bytes by which a format is known: at `offset` from the start. */
+typedef struct crossdock_magic {
+  uint64_t offset;
+  const void* data;
+  size_t bytes;
+} crossdock_magic;
+
+/* An option that a format understands, when it is read or when it is written. */
+typedef struct crossdock_option_info {
+  size_t struct_size;
+  crossdock_str key;
+  crossdock_str description; /* one line for people: the values, the default */
+} crossdock_option_info;
+
+#define CROSSDOCK_FORMAT_BYTES 1u    /* speaks through a source or a sink */
+#define CROSSDOCK_FORMAT_CAPSULES 2u /* speaks through capsules */
+
+/* One format that an importer reads or an exporter writes; lives as long as the instance. */
+typedef struct crossdock_format {
+  size_t struct_size;
+  crossdock_str name;        /* "arrow-ipc-file" */
+  crossdock_str description; /* one line for people: what it holds and what it cannot */
+  uint32_t flags;
+  uint32_t reserved;
+  const crossdock_magic* magics; /* any of them; none: not recognised by its bytes */
+  size_t n_magics;
+  const crossdock_str* endings; /* ".arrow"; "-": standard output */
+  size_t n_endings;
+  const crossdock_str* capsules; /* names of capsules that it takes or gives */
+  size_t n_capsules;
+  const ArrowDeviceType* device_types; /* device types that it takes or gives; none: any */
+  size_t n_device_types;
+  const crossdock_option_info* options; /* what it understands; it refuses others by name */
+  size_t n_options;
+} crossdock_format;
+
+/* Where an importer reads from: a source or capsules; the other is NULL. The importer moves the object out. */
+typedef struct crossdock_input {
+  size_t struct_size;
+  crossdock_source* source;
+  crossdock_capsules* capsules;
+} crossdock_input;
+
+#define CROSSDOCK_IMPORTER_ID "crossdock.importer/1"
+
+typedef struct crossdock_importer {
+  size_t struct_size;
+  /* [any-thread] Borrowed from the instance. */
+  crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
+  /* [any-thread] Takes what `input` has, on failure too. `schema` (may be NULL) is what the caller expects: an importer
+   * of a format with a schema of its own refuses another, and one of a format without types takes its types from it;
+   * what the stream then gives has the expected names, types and order. */
+  crossdock_code (*open)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
+                         const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
+                         crossdock_batch_stream* out, crossdock_error* err);
+} crossdock_importer;
+
+typedef uint32_t crossdock_verdict;
+#define CROSSDOCK_ZERO_COPY 0u   /* the bytes stay where they are */
+#define CROSSDOCK_CONVERTED 1u   /* new bytes on the same device; `reason` says by what */
+#define CROSSDOCK_COPIED 2u      /* the same bytes elsewhere; `to` says where */
+#define CROSSDOCK_CANNOT 3u      /* `reason` says why and what to do */
+
+/* One top-level column's fate. */
+typedef struct crossdock_column_plan {
+  size_t struct_size;
+  crossdock_str name;
+  crossdock_verdict verdict;
+  uint32_t reserved;
+  crossdock_device to;
+  crossdock_str reason;
+} crossdock_column_plan;
+
+typedef struct crossdock_plan {
+  size_t struct_size;
+  const crossdock_column_plan* columns; /* in the schema's order */
+  size_t n_columns;
+  void (*release)(struct crossdock_plan*);
+  void* private_data;
+} crossdock_plan;
+
+#define CROSSDOCK_EXPORTER_ID "crossdock.exporter/1"
+
+typedef struct crossdock_exporter {
+  size_t struct_size;
+  /* [any-thread] Borrowed from the instance. */
+  crossdock_code (*formats)(crossdock_instance*, const crossdock_format** out, size_t* n_out, crossdock_error* err);
+  /* [any-thread] What would happen to batches of `schema` that live on `from`; `call->device` is where they should go. */
+  crossdock_code (*plan)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
+                         const struct ArrowSchema* schema, crossdock_device from, const crossdock_option* options,
+                         size_t n_options, crossdock_plan* out, crossdock_error* err);
+  /* [any-thread] `schema` is borrowed. Takes `sink` (NULL for capsules), on failure too. */
+  crossdock_code (*begin)(crossdock_instance*, const crossdock_call* call, crossdock_str format,
+                          const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
+                          crossdock_sink* sink, crossdock_writer* out, crossdock_error* err);
+} crossdock_exporter;
+
+/* --------------------------------------------------------------------------------------- interfaces: encoding --- */
+
+/* A physical buffer of an encoded array. `sync_event` as in ArrowDeviceArray. */
+typedef struct crossdock_encoded_buffer {
+  size_t struct_size;
+  const void* address;
+  uint64_t bytes;
+  uint64_t alignment; /* bytes, a power of two */
+  crossdock_device device;
+  void* sync_event;
+  void (*release)(struct crossdock_encoded_buffer*);
+  void* private_data;
+} crossdock_encoded_buffer;
+
+/* A node of the metadata tree, which is a flat table in pre-order instead of a recursion. */
+typedef struct crossdock_encoded_node {
+  size_t struct_size;
+  crossdock_str encoding;           /* an id, with its version where it has one */
+  const struct ArrowSchema* schema; /* the logical type; borrowed from the array */
+  uint64_t length;                  /* values */
+  const void* metadata;
+  size_t metadata_bytes;
+  uint32_t first_buffer; /* into the array's list */
+  uint32_t n_buffers;
+  uint32_t n_children; /* the first is the next node; each next one follows its sibling's last descendant */
+  uint32_t reserved;
+} crossdock_encoded_node;
+
+typedef struct crossdock_encoded_array {
+  size_t struct_size;
+  const crossdock_encoded_node* nodes;
+  size_t n_nodes;
+  crossdock_encoded_buffer* buffers;
+  size_t n_buffers;
+  void (*release)(struct crossdock_encoded_array*);
+  void* private_data;
+} crossdock_encoded_array;
+
+/* A decoding program over the closed list of operators; its layout comes with the operators. */
+typedef struct crossdock_program crossdock_program;
+
+#define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
+
+typedef struct crossdock_encoding {
+  size_t struct_size;
+  /* [any-thread] The encoding ids that this plugin decodes. Borrowed from the instance. */
+  crossdock_code (*ids)(crossdock_instance*, const crossdock_str** out, size_t* n_out, crossdock_error* err);
+  /* [any-thread] Does node `node` fit its metadata, buffers and children? Looks at no device memory. */
+  crossdock_code (*check)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_error* err);
+  /* [any-thread] How many bytes decoding needs, or -1 where only the device knows. */
+  crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
+                         crossdock_error* err);
+  /* [any-thread] A program that decodes the node, borrowed from the instance, or CROSSDOCK_UNSUPPORTED. */
+  crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node,
+                          const crossdock_program** out, crossdock_error* err);
+  /* [any-thread] Decodes the node, its children given decoded (one batch each, in order, moved). */
+  crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array,
+                           size_t node, crossdock_batch* children, size_t n_children, crossdock_batch* out,
+                           crossdock_error* err);
+} crossdock_encoding;
+
+/* ------------------------------------------------------------------------------------------ the host's offers --- */
+
+/* What a plugin is given at creation: one object per instance, reference-counted. It is there until `destroy` has
+ * returned, and for as long as somebody holds a reference. Whatever the plugin lends out and needs the host's memory
+ * for (a batch, a capsule) holds one until its release, and so may outlive the session, the instance and the host. */
+typedef struct crossdock_host {
+  size_t struct_size;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  void (*retain)(const struct crossdock_host*);
+  void (*release)(const struct crossdock_host*);
+  /* [any-thread] NULL for an id that it does not offer. Lives as long as the host object. */
+  const void* (*get_interface)(const struct crossdock_host*, const char* id);
+  void* private_data;
+} crossdock_host;
+
+#define CROSSDOCK_HOST_LOG_ID "crossdock.host.log/1"
+#define CROSSDOCK_LOG_ERROR 1
+#define CROSSDOCK_LOG_WARN 2
+#define CROSSDOCK_LOG_INFO 3
+#define CROSSDOCK_LOG_DEBUG 4
+#define CROSSDOCK_LOG_TRACE 5
+
+typedef struct crossdock_host_log {
+  size_t struct_size;
+  /* [any-thread] */
+  void (*write)(const struct crossdock_host_log*, int32_t level, crossdock_str message);
+  void* private_data;
+} crossdock_host_log;
+
+#define CROSSDOCK_HOST_SESSION_ID "crossdock.host.session/1"
+
+/* What the session that made the instance is set to. */
+typedef struct crossdock_host_session {
+  size_t struct_size;
+  crossdock_device device;
+  uint64_t memory_limit; /* bytes; 0: none */
+  uint32_t threads;      /* how many threads a plugin may keep busy */
+  uint32_t reserved;
+} crossdock_host_session;
+
+/* ------------------------------------------------------------------------------------------------------ memory --- */
+
+typedef struct crossdock_allocation {
+  void* address; /* on the device; 64-byte aligned at least */
+  size_t bytes;
+  crossdock_block* block;
+} crossdock_allocation;
+
+typedef struct crossdock_copy {
+  void* to;
+  const void* from;
+  size_t bytes;
+  crossdock_device to_device;
+  crossdock_device from_device;
+} crossdock_copy;
+
+typedef struct crossdock_pointer {
+  size_t struct_size;
+  crossdock_device device;
+  const void* base; /* of the allocation that the address lies in; NULL if unknown */
+  uint64_t bytes;   /* from base; 0 if unknown */
+} crossdock_pointer;
+
+typedef struct crossdock_device_info {
+  size_t struct_size;
+  crossdock_device device;
+  crossdock_str name;        /* "cpu", "cuda:0", "untouchable"; borrowed from the host */
+  crossdock_str description; /* "NVIDIA H200"; borrowed from the host */
+  uint64_t memory_bytes;     /* 0 if unknown */
+  uint32_t host_accessible;  /* 1: the host may dereference its addresses */
+  uint32_t reserved;
+} crossdock_device_info;
+
+typedef uint32_t crossdock_arg_kind;
+#define CROSSDOCK_ARG_VALUE 0u /* `value` is a number, or a float's bits */
+#define CROSSDOCK_ARG_READ 1u  /* `value` is an address on the stream's device, of which `bytes` are read */
+#define CROSSDOCK_ARG_WRITE 2u /* the same, written (and perhaps read) */
+
+typedef struct crossdock_arg {
+  uint64_t value;
+  uint64_t bytes;
+  crossdock_arg_kind kind;
+  uint32_t reserved;
+} crossdock_arg;
+
+/* A kernel: one function with an image for each kind of device. On a host device the backend gives `host_twin`
+ * addresses that it may dereference; it returns CROSSDOCK_OK or another code. */
+typedef struct crossdock_kernel {
+  size_t struct_size;
+  const char* name;
+  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  const void* image; /* CUDA: fatbin, cubin or PTX; NULL: none */
+  size_t image_bytes;
+} crossdock_kernel;
+
+typedef struct crossdock_grid {
+  uint32_t blocks;
+  uint32_t threads;
+  uint32_t shared_bytes;
+  uint32_t reserved;
+} crossdock_grid;
+
+#define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight */
+
+#define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
+
+/* The host's one owner of memory, as this instance sees it: what it allocates is counted under its name. All
+ * functions are [any-thread]. The object lives as long as the crossdock_host; a block, a stream or an event keeps
+ * that alive only if its holder retains the host. */
+typedef struct crossdock_memory {
+  size_t struct_size;
+  void* private_data;
+
+  crossdock_code (*devices)(const struct crossdock_memory*, crossdock_device_info* out, size_t capacity, size_t* n_out,
+                            crossdock_error* err);
+
+  /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one), and by the host at once where it
+   * may touch the device's addresses. 0 bytes is legal. */
+  crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
+                          crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
+  /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */
+  crossdock_code (*alloc_pinned)(const struct crossdock_memory*, size_t bytes, crossdock_allocation* out,
+                                 crossdock_error* err);
+  /* Gives a block back, after the events in `uses` (not taken). */
+  void (*free)(const struct crossdock_memory*, crossdock_block*, crossdock_event* const* uses, size_t n_uses,
+               uint32_t flags);
+
+  /* Enqueued together, in any order among themselves. Host addresses are those of ARROW_DEVICE_CPU. */
+  crossdock_code (*copy)(const struct crossdock_memory*, crossdock_stream*, const crossdock_copy* copies, size_t n_copies,
+                         crossdock_error* err);
+  crossdock_code (*fill)(const struct crossdock_memory*, crossdock_stream*, void* to, uint8_t value, size_t bytes,
+                         crossdock_error* err);
+  crossdock_code (*launch)(const struct crossdock_memory*, crossdock_stream*, const crossdock_kernel* kernel,
+                           crossdock_grid grid, const crossdock_arg* args, size_t n_args, crossdock_error* err);
+
+  /* The device's default stream is borrowed and lives with the memory object; a created one is the caller's. */
+  crossdock_code (*stream_default)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
+                                   crossdock_error* err);
+  crossdock_code (*stream_create)(const struct crossdock_memory*, crossdock_device, crossdock_stream** out,
+                                  crossdock_error* err);
+  void (*stream_destroy)(const struct crossdock_memory*, crossdock_stream*);
+  crossdock_code (*stream_synchronize)(const struct crossdock_memory*, crossdock_stream*, crossdock_error* err);
+  crossdock_code (*stream_wait)(const struct crossdock_memory*, crossdock_stream*, crossdock_event*, crossdock_error* err);
+  /* What a stranger's `sync_event` points at; the stream waits, the event stays theirs. */
+  crossdock_code (*stream_wait_raw)(const struct crossdock_memory*, crossdock_stream*, void* sync_event,
+                                    crossdock_error* err);
+  /* The device's own handle (a CUstream), or NULL on devices that have none. */
+  void* (*stream_raw)(const struct crossdock_memory*, crossdock_stream*);
+  crossdock_code (*stream_is_capturing)(const struct crossdock_memory*, crossdock_stream*, uint32_t* out,
+                                        crossdock_error* err);
+
+  /* Marks what `stream` has been given so far. `*out` is NULL where all of it has run already. */
+  crossdock_code (*event_record)(const struct crossdock_memory*, crossdock_stream*, crossdock_event** out,
+                                 crossdock_error* err);
+  crossdock_code (*event_query)(const struct crossdock_memory*, crossdock_event*, uint32_t* out_done, crossdock_error* err);
+  crossdock_code (*event_synchronize)(const struct crossdock_memory*, crossdock_event*, crossdock_error* err);
+  void (*event_destroy)(const struct crossdock_memory*, crossdock_event*);
+  /* What to put into `sync_event`; lives as long as the event. */
+  void* (*event_raw)(const struct crossdock_memory*, crossdock_event*);
+
+  crossdock_code (*pointer)(const struct crossdock_memory*, const void* address, crossdock_pointer* out,
+                            crossdock_error* err);
+  /* Where the host may read, and if it allocated it write, `bytes` bytes at `address`; NULL: nowhere, copy them. */
+  void* (*host_address)(const struct crossdock_memory*, crossdock_device, const void* address, size_t bytes);
+} crossdock_memory;
+
+/* ------------------------------------------------------------------------------------------------------- entry --- */
+
+typedef struct crossdock_plugin_entry {
+  uint64_t magic; /* CROSSDOCK_PLUGIN_MAGIC */
+  size_t struct_size;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  uint64_t flags; /* 0 */
+  /* [any-thread] A new instance that shares nothing with others. `host` is borrowed: retain it to keep it. */
+  crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
+  /* Once, when every batch stream and writer of the instance has been released and no host reference is left beyond
+   * those that `create` took; never from inside one of its functions. A batch or capsule that holds no reference may
+   * still be alive then: the code stays mapped, and it must not reach back into the instance. */
+  void (*destroy)(crossdock_instance*);
+  /* [any-thread] NULL for an id that it does not have. Lives as long as the instance. */
+  const void* (*get_interface)(crossdock_instance*, const char* id);
+} crossdock_plugin_entry;
+
+#define CROSSDOCK_META_SIZES 32
+
+/* Who a plugin is, as plain bytes without relocations, so that it is read from the file before anything runs.
+ * Texts are NUL-terminated; lists are separated by spaces. */
+typedef struct crossdock_plugin_meta {
+  uint64_t magic; /* CROSSDOCK_META_MAGIC */
+  uint32_t struct_size;
+  uint32_t abi_major;
+  uint32_t abi_minor;
+  uint32_t n_sizes;
+  char name[64];
+  char version[32];        /* semver */
+  char api_range[32];      /* semver range of ABI versions that it works with: "^0.1.0" */
+  char licence[64];        /* SPDX */
+  char toolchain[96];      /* "rustc 1.95.0", "gcc 12.2.0" */
+  char panic[16];          /* "unwind", "abort", "none" */
+  char interfaces[256];    /* ids */
+  char formats[256];       /* names */
+  char encodings[1024];    /* ids */
+  char description[256];   /* one line for people */
+  /* sizeof each ABI struct as it was built, in the order of CROSSDOCK_META_SIZES_INIT */
+  uint32_t sizes[CROSSDOCK_META_SIZES];
+} crossdock_plugin_meta;
+
+#define CROSSDOCK_META_N_SIZES 20
+#define CROSSDOCK_META_SIZES_INIT                                                                                     \
+  {                                                                                                                   \
+    sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
+        sizeof(crossdock_batch), sizeof(crossdock_capsule), sizeof(crossdock_capsules), sizeof(crossdock_source),     \
+        sizeof(crossdock_sink), sizeof(crossdock_call), sizeof(crossdock_batch_stream), sizeof(crossdock_writer),     \
+        sizeof(crossdock_format), sizeof(crossdock_input), sizeof(crossdock_importer), sizeof(crossdock_exporter),    \
+        sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry) \
+  }
+
+#if defined(_WIN32)
+#define CROSSDOCK_EXPORT __declspec(dllexport)
+#else
+#define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
+#endif
+
+#ifdef __cplusplus
+}
+
+#include <exception>
+
+/* The C++ author's door: write each function that crosses the boundary as
+ *     crossdock_code f(..., crossdock_error* err) noexcept { CROSSDOCK_GUARD(err, { ...; return CROSSDOCK_OK; }) }
+ * so that no exception leaves it. The message is a constant, since an exception may be thrown for lack of memory. */
+#define CROSSDOCK_GUARD(err, ...)                                                                                     \
+  try __VA_ARGS__ catch (...) {                                                                                       \
+    if (err) {                                                                                                        \
+      (err)->code = CROSSDOCK_PANICKED;                                                                               \
+      (err)->message = "a C++ exception was caught at the plugin's boundary";                                         \
+      (err)->details = nullptr;                                                                                       \
+      (err)->release = nullptr;                                                                                       \
+    }                                                                                                                 \
+    return CROSSDOCK_PANICKED;                                                                                        \
+  }
+#endif
+
+#endif /* CROSSDOCK_H */
