@@ -89,10 +89,12 @@ fn catch<T>(body: impl FnOnce() -> T) -> std::thread::Result<T> {
     if !std::thread::panicking() {
         QUIET.call_once(quiet);
     }
-    INSIDE.set(INSIDE.get() + 1);
-    let result = catch_unwind(AssertUnwindSafe(body));
-    INSIDE.set(INSIDE.get() - 1);
-    result
+    INSIDE.with(|inside| {
+        inside.set(inside.get() + 1);
+        let result = catch_unwind(AssertUnwindSafe(body));
+        inside.set(inside.get() - 1);
+        result
+    })
 }
 
 fn quiet() {

@@ -119,7 +119,7 @@ impl<T: Release> Owned<T> {
             // SAFETY: valid for `covered` bytes by the caller's word; what stays behind is zero, which is released.
             unsafe {
                 let bytes = covered(from, 0);
-                std::ptr::copy_nonoverlapping(from.cast::<u8>(), (&raw mut taken).cast(), bytes);
+                copy(from, &raw mut taken, bytes);
                 // What was taken is as long as ours now, and may lie in a list of such.
                 if T::TELLS_SIZE && bytes > 0 {
                     (&raw mut taken).cast::<usize>().write(size_of::<T>());
@@ -139,8 +139,9 @@ impl<T: Release> Owned<T> {
         if out.is_null() {
             return Err(Error::invalid_argument(format!("{what}: the out parameter is NULL")));
         }
+        let handed_over = ManuallyDrop::new(self);
         // SAFETY: by the caller's word; ownership moves along.
-        unsafe { overwrite(out, &self.into_raw(), covered(out, size_of::<T>())) };
+        unsafe { overwrite(out, &handed_over.0, covered(out, size_of::<T>())) };
         Ok(())
     }
 
@@ -176,6 +177,22 @@ unsafe fn covered<T: Release>(at: *const T, untold: usize) -> usize {
     }
 }
 
+/// Copies the first `bytes` bytes; all of them, as nearly always, at a length that the compiler knows.
+///
+/// # Safety
+/// Both are valid for as many, and `bytes` is at most `T`'s.
+#[inline]
+unsafe fn copy<T>(from: *const T, to: *mut T, bytes: usize) {
+    // SAFETY: the caller's word.
+    unsafe {
+        if bytes == size_of::<T>() {
+            std::ptr::copy_nonoverlapping(from, to, 1);
+        } else {
+            std::ptr::copy_nonoverlapping(from.cast::<u8>(), to.cast(), bytes);
+        }
+    }
+}
+
 /// Writes `value` over the first `bytes` bytes of `*at`, which keeps a `struct_size` that it tells.
 ///
 /// # Safety
@@ -184,7 +201,7 @@ unsafe fn overwrite<T: Release>(at: *mut T, value: &T, bytes: usize) {
     // SAFETY: `bytes` is no more than both have (`covered`); the first field is the size, by `TELLS_SIZE`.
     unsafe {
         let told = if T::TELLS_SIZE && bytes > 0 { at.cast::<usize>().read() } else { 0 };
-        std::ptr::copy_nonoverlapping(std::ptr::from_ref(value).cast::<u8>(), at.cast(), bytes);
+        copy(value, at, bytes);
         if told > 0 {
             at.cast::<usize>().write(told);
         }

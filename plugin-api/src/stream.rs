@@ -105,10 +105,12 @@ unsafe extern "C" fn get_next(
     let body = || {
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        // SAFETY: a released batch, which is the end.
-        let batch = stream.next(&call)?.unwrap_or_else(|| unsafe { Owned::new(abi::Batch::new()) });
-        // SAFETY: the caller's out parameter.
-        unsafe { batch.put(out, "get_next") }
+        match stream.next(&call)? {
+            // SAFETY: the caller's out parameter.
+            Some(batch) => unsafe { batch.put(out, "get_next") },
+            // SAFETY: as above; a released batch is the end.
+            None => unsafe { Owned::new(abi::Batch::new()).put(out, "get_next") },
+        }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }

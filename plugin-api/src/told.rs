@@ -39,6 +39,14 @@ pub unsafe fn read<T: Told>(at: *const T) -> Result<T> {
 /// # Safety
 /// `at` points at `bytes` bytes, more than a `usize` has.
 unsafe fn copy<T: Told>(at: *const T, bytes: usize) -> T {
+    if bytes >= size_of::<T>() {
+        // SAFETY: as long as ours, so all of ours is there; the size comes first.
+        return unsafe {
+            let mut ours = at.read();
+            (&raw mut ours).cast::<usize>().write(size_of::<T>());
+            ours
+        };
+    }
     let known = bytes.min(size_of::<T>());
     let mut ours = MaybeUninit::<T>::zeroed();
     // SAFETY: both have that many bytes; any rest is zero, which is a value (`Told`), and the size comes first.

@@ -69,19 +69,20 @@ fn told_size(batch: &abi::Batch, i: usize) -> Option<i64> {
     Some(unsafe { *batch.buffer_sizes.add(i) }).filter(|size| *size != -1)
 }
 
-/// A batch of plain columns on `device`: each the address of its first value (0 where there are no rows) and its bytes.
+/// A batch of plain columns on `device`, one for each of `kept`: `span` tells the address of its first value (0 where there
+/// are no rows) and its bytes.
 ///
 /// # Safety
 /// The addresses are readable on `device` after `ready`, as far as their bytes, until `kept` is dropped, which may be on any
 /// thread. Each column's bytes are those of `rows` values of the type that the schema has there.
-pub unsafe fn export_plain<Kept: Send>(
+pub unsafe fn export_plain<T: Send + 'static, Kept: AsRef<[T]> + Send + 'static>(
     device: Device,
     rows: usize,
-    columns: impl ExactSizeIterator<Item = (u64, usize)>,
-    ready: Ready,
     kept: Kept,
+    span: impl Fn(&T) -> (u64, usize),
+    ready: Ready,
 ) -> Owned<abi::Batch> {
-    let n = columns.len();
+    let n = kept.as_ref().len();
     let mut builder = Builder::new(Size { nodes: n, buffers: 1 + 2 * n, other_words: n });
     let mut root = abi::ArrowArray {
         length: rows as i64,
@@ -93,10 +94,11 @@ pub unsafe fn export_plain<Kept: Send>(
     builder.size(0);
     let nodes = builder.nodes(n);
     root.children = builder.list::<*mut abi::ArrowArray>(n);
-    for (i, (address, bytes)) in columns.take(n).enumerate() {
+    for (i, column) in kept.as_ref().iter().enumerate() {
+        let (address, bytes) = span(column);
         let list = builder.list::<*const c_void>(2);
         // SAFETY: the node, its entry in the root's list and its own list are the arena's, zeroed and nobody else's; there are
-        // `n` of each, and the iterator has no more.
+        // `n` of each.
         unsafe {
             let node = nodes.add(i);
             *root.children.add(i) = node;

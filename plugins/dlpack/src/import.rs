@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::column::Column;
 use crate::element::Element;
 use crate::options::Reading;
-use crate::tensor::{Kept, Tensor};
+use crate::tensor::Tensor;
 
 pub(crate) fn open(
     memory: &Memory,
@@ -38,8 +38,11 @@ pub(crate) fn open(
         }
         Some(schema) => schema.fields().iter().map(|f| Column::of_field(f)).collect::<Result<_>>()?,
         None => {
-            let values = tensors.iter().step_by(each);
-            values.map(|t| Column::of_tensor(t.element, &t.strides, reading.bits)).collect()
+            let mut columns = Columns::with_capacity(tensors.len() / each);
+            for tensor in tensors.iter().step_by(each) {
+                columns.push(Column::of_tensor(tensor.element, &tensor.strides, reading.bits));
+            }
+            columns
         }
     };
     let (n, given) = (columns.len(), tensors.len() / each);
@@ -53,23 +56,32 @@ pub(crate) fn open(
     {
         return Err(Error::invalid_argument(format!("{} names for {n} columns", names.len())));
     }
-    let imported = Imported {
+    let mut imported = Imported {
         memory: memory.clone(),
         reading,
         schema: expected.map(SchemaRef::from),
         columns,
         each,
-        tensors: tensors.into_iter(),
+        batch: tensors,
+        rest: Vec::new().into_iter(),
         given: 0,
     };
-    imported.tensors.as_slice().chunks(n * each).try_for_each(|batch| imported.check(batch))?;
+    // One tensor that nobody described is as it is.
+    if imported.schema.is_some() || imported.batch.len() > 1 {
+        imported.batch.chunks(n * each).try_for_each(|batch| imported.check(batch))?;
+    }
+    if given > n {
+        imported.rest = std::mem::take(&mut imported.batch).into_vec().into_iter();
+        imported.next_batch();
+    }
     Ok(Box::new(imported))
 }
 
 type Columns = SmallVec<[Column; 1]>;
+type Tensors = SmallVec<[Tensor; 1]>;
 
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn tensors(memory: &Memory, capsules: Capsules) -> Result<SmallVec<[Tensor; 1]>> {
+fn tensors(memory: &Memory, capsules: Capsules) -> Result<Tensors> {
     let n = capsules.len();
     let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {
@@ -87,8 +99,10 @@ struct Imported {
     columns: Columns,
     /// How many tensors a column has: its values, and its mask where there are masks.
     each: usize,
-    /// Column by column, batch by batch.
-    tensors: smallvec::IntoIter<[Tensor; 1]>,
+    /// Those of the next batch, column by column.
+    batch: Tensors,
+    /// Those of the batches after it.
+    rest: std::vec::IntoIter<Tensor>,
     given: u64,
 }
 
@@ -99,7 +113,7 @@ impl BatchStream for Imported {
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         call.check_cancelled()?;
-        if self.tensors.as_slice().is_empty() {
+        if self.batch.is_empty() {
             return Ok(None);
         }
         let batch = match self.plain(call)? {
@@ -159,16 +173,22 @@ impl Imported {
         Ok(())
     }
 
+    /// The next batch's tensors, and after them come those of the one behind it.
+    fn next_batch(&mut self) -> Tensors {
+        let following = match self.rest.len() {
+            0 => Tensors::new(),
+            _ => self.rest.by_ref().take(self.columns.len() * self.each).collect(),
+        };
+        std::mem::replace(&mut self.batch, following)
+    }
+
     /// The next batch, if its tensors are Arrow's buffers as they are: each one dimension of plain values, in place.
     fn plain(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        let n = self.columns.len();
-        let Some(batch) = self.tensors.as_slice().get(..n).filter(|_| self.each == 1) else {
-            return Ok(None);
-        };
-        let (rows, device) = (rows(batch), call.device());
-        let plain = self.columns.iter().zip(batch).all(|(column, tensor)| {
-            column.plain_width().is_some() && tensor.device == device && tensor.is_in_place(&[])
-        });
+        let (rows, device) = (rows(&self.batch), call.device());
+        let plain = self.each == 1
+            && self.columns.iter().zip(&self.batch).all(|(column, tensor)| {
+                column.plain_width().is_some() && tensor.device == device && tensor.is_in_place(&[])
+            });
         if !plain {
             return Ok(None);
         }
@@ -176,19 +196,19 @@ impl Imported {
             Device::CPU => Ready::Now,
             _ => call_stream(&self.memory, call, device)?.record()?,
         };
-        let columns: SmallVec<[_; 4]> = batch.iter().map(Tensor::span).collect();
-        let kept: SmallVec<[Kept; 1]> = self.tensors.by_ref().take(n).map(Tensor::into_kept).collect();
+        let kept = self.next_batch();
         // SAFETY: each tensor's producer vouches for what it spans, on its device after the call's stream, until it is freed;
         // its elements are of the column's type.
-        Ok(Some(unsafe { export_plain(device, rows, columns.into_iter(), ready, kept) }))
+        Ok(Some(unsafe { export_plain(device, rows, kept, Tensor::span, ready) }))
     }
 
     fn any(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
-        let rows = rows(self.tensors.as_slice());
+        let rows = rows(&self.batch);
+        let mut tensors = self.next_batch().into_iter();
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(schema.fields()) {
-            let mut next = || self.tensors.next().ok_or_else(|| Error::internal("a column without a tensor"));
+            let mut next = || tensors.next().ok_or_else(|| Error::internal("a column without a tensor"));
             let tensor = next()?;
             let mask = if self.each == 2 { Some(next()?) } else { None };
             let array = call_stream(&self.memory, call, tensor.device)

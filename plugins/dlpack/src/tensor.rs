@@ -14,7 +14,7 @@ pub(crate) const LEGACY: &std::ffi::CStr = c"dltensor";
 pub(crate) const VERSIONED: &std::ffi::CStr = c"dltensor_versioned";
 
 /// A managed tensor; its deleter runs when it is dropped.
-pub(crate) enum Kept {
+enum Kept {
     Legacy(legacy::Dlpack),
     Versioned(versioned::Dlpack),
 }
@@ -122,11 +122,6 @@ impl Tensor {
     /// Of elements side by side: where the first lies, and bytes of all.
     pub(crate) fn span(&self) -> (u64, usize) {
         (self.address, self.strides.extent(self.element.width()).1)
-    }
-
-    /// Without its description.
-    pub(crate) fn into_kept(self) -> Kept {
-        self.managed
     }
 
     /// All of its memory as a buffer that keeps it alive, and where in that its first element lies.
