@@ -84,9 +84,6 @@ pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
     };
     let mut command = Command::new(program);
     command.args(words).args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]).args(how.flags);
-    // The sanitizer's, where the host runs under it.
-    let sanitizer = std::env::var("CROSSDOCK_TEST_C_FLAGS").unwrap_or_default();
-    command.args(sanitizer.split_whitespace());
     command.arg("-I").arg(include).args(c_files(&sources.at("tests/skew/fixtures/c"))).arg("-o").arg(&to);
     run(&mut command);
     allow(&to);

