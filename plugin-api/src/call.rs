@@ -1,13 +1,12 @@
 //! What every working call is told.
 
 use std::ffi::c_void;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi;
 use crate::error::{Error, Result};
-use crate::told;
+use crate::told::{self, Lent};
 use crate::words::Device;
 
 /// A caller's cancel flag, to set from anywhere.
@@ -45,11 +44,9 @@ pub enum Validate {
 pub type Progress = dyn Fn(u64, u64) + Send + Sync;
 
 /// One call's circumstances, on the side that was called.
-#[derive(Clone, Copy)]
 pub struct Call<'a> {
-    raw: abi::Call,
-    /// What it points at is the caller's, for the length of the call.
-    _lent: PhantomData<&'a abi::Call>,
+    /// What it points at is the caller's too, for the length of the call.
+    raw: Lent<'a, abi::Call>,
 }
 
 impl<'a> Call<'a> {
@@ -57,7 +54,7 @@ impl<'a> Call<'a> {
     /// `call` is null or points at a `crossdock_call` that lives, with what it points at, for `'a`.
     pub(crate) unsafe fn read(call: *const abi::Call) -> Result<Self> {
         // SAFETY: the caller's word.
-        Ok(Self { raw: unsafe { told::read(call) }?, _lent: PhantomData })
+        unsafe { told::lent(call) }.map(|raw| Self { raw })
     }
 
     /// Where results are to be.
@@ -178,7 +175,7 @@ impl CallSettings {
 
     /// Runs `f` as a callee would be: for calls within one module, and tests.
     pub fn enter<T>(&self, f: impl FnOnce(&Call<'_>) -> T) -> T {
-        f(&Call { raw: self.raw(), _lent: PhantomData })
+        f(&Call { raw: Lent::Whole(&self.raw()) })
     }
 }
 

@@ -95,27 +95,34 @@ impl Capsule {
 
     /// Takes an object that a function of its own frees, if the capsule is of this name and still holds it. From now on
     /// that function is the caller's to call.
-    pub fn take_self_freeing(mut self, name: &CStr) -> Result<NonNull<c_void>> {
-        if self.name() != name {
-            return Err(self.misnamed(name));
-        }
-        // SAFETY: the capsule is ours, and NULL in the pointer's place says that the object has been taken.
-        let pointer = unsafe { std::mem::replace(&mut (*self.0.as_mut_ptr()).pointer, std::ptr::null_mut()) };
-        NonNull::new(pointer).ok_or_else(|| consumed(name))
+    pub fn take_self_freeing(self, name: &CStr) -> Result<NonNull<c_void>> {
+        self.take_any_self_freeing(&[name]).map(|(_, object)| object)
     }
 
-    fn misnamed(&self, expected: &CStr) -> Error {
+    /// The same for a capsule of one of several names; answers which.
+    pub fn take_any_self_freeing(mut self, names: &[&CStr]) -> Result<(usize, NonNull<c_void>)> {
+        let own = self.name();
+        let Some(which) = names.iter().position(|name| *name == own) else {
+            let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+            return Err(self.misnamed(&names.join("' or '")));
+        };
+        // SAFETY: the capsule is ours, and NULL in the pointer's place says that the object has been taken.
+        let pointer = unsafe { std::mem::replace(&mut (*self.0.as_mut_ptr()).pointer, std::ptr::null_mut()) };
+        let object = NonNull::new(pointer).ok_or_else(|| consumed(self.name()))?;
+        Ok((which, object))
+    }
+
+    fn misnamed(&self, expected: &str) -> Error {
         Error::invalid_argument(format!(
-            "a capsule named '{}', expected '{}'",
-            self.name().to_string_lossy(),
-            expected.to_string_lossy()
+            "a capsule named '{}', expected '{expected}'",
+            self.name().to_string_lossy()
         ))
     }
 
     /// Moves the object out, if the capsule holds one of this kind that nobody took yet.
     pub fn take<T: Named>(self) -> Result<Owned<T>> {
         if self.name() != T::NAME {
-            return Err(self.misnamed(T::NAME));
+            return Err(self.misnamed(&T::NAME.to_string_lossy()));
         }
         // SAFETY: under this name the pointer is to this struct (`from_raw`'s condition), which the consumer moves out.
         let object = unsafe { Owned::take(self.0.pointer.cast::<T>()) };

@@ -41,7 +41,7 @@ impl Input {
     /// `input` is null or a valid `crossdock_input`, and the caller hands over what it has.
     unsafe fn take(input: *const abi::Input) -> Result<Self> {
         // SAFETY: the caller's word.
-        let input = unsafe { told::read(input) }?;
+        let input = unsafe { told::lent(input) }?;
         // SAFETY: as above; NULL gives what is released already.
         let (source, capsules) = unsafe { (Owned::take(input.source), Owned::take(input.capsules)) };
         match (input.source.is_null(), input.capsules.is_null()) {

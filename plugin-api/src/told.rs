@@ -36,6 +36,39 @@ pub unsafe fn read<T: Told>(at: *const T) -> Result<T> {
     Ok(unsafe { copy(at, told) })
 }
 
+/// A caller's struct, as [`read()`] gives it, without a copy where it is as long as ours.
+pub enum Lent<'a, T> {
+    /// All of ours is there.
+    Whole(&'a T),
+    /// What there is of it.
+    Shorter(Box<T>),
+}
+
+/// The same struct for as long as the caller lends it.
+///
+/// # Safety
+/// As [`read()`], and what is there stays as it is for `'a`.
+pub unsafe fn lent<'a, T: Told>(at: *const T) -> Result<Lent<'a, T>> {
+    // SAFETY: the caller's word; the size is the first field of every version.
+    if !at.is_null() && at.is_aligned() && unsafe { at.cast::<usize>().read() } >= size_of::<T>() {
+        // SAFETY: as above, and as long as ours.
+        return Ok(Lent::Whole(unsafe { &*at }));
+    }
+    // SAFETY: as above.
+    unsafe { read(at) }.map(|ours| Lent::Shorter(Box::new(ours)))
+}
+
+impl<T> std::ops::Deref for Lent<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Lent::Whole(theirs) => theirs,
+            Lent::Shorter(ours) => ours,
+        }
+    }
+}
+
 /// # Safety
 /// `at` points at `bytes` bytes, more than a `usize` has.
 unsafe fn copy<T: Told>(at: *const T, bytes: usize) -> T {

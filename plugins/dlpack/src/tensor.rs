@@ -44,24 +44,13 @@ pub(crate) struct Tensor {
 impl Tensor {
     /// Takes the tensor out of its capsule. A tensor that is refused is freed.
     pub(crate) fn take(capsule: Capsule, memory: &Memory) -> Result<Self> {
+        let (form, raw) = capsule.take_any_self_freeing(&[VERSIONED, LEGACY])?;
         // SAFETY: under these names capsules hold such a tensor, which is ours once taken.
         let managed = unsafe {
-            match capsule.name() {
-                name if name == LEGACY => {
-                    let raw = capsule.take_self_freeing(LEGACY)?;
-                    legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Kept::Legacy)
-                }
-                name if name == VERSIONED => {
-                    let raw = capsule.take_self_freeing(VERSIONED)?;
-                    versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
-                        .map(Kept::Versioned)
-                }
-                other => {
-                    return Err(Error::invalid_argument(format!(
-                        "a capsule named '{}', expected 'dltensor' or 'dltensor_versioned'",
-                        other.to_string_lossy()
-                    )));
-                }
+            match form {
+                0 => versioned::Dlpack::from_raw(raw.cast::<DLManagedTensorVersioned>().as_ptr())
+                    .map(Kept::Versioned),
+                _ => legacy::Dlpack::from_raw(raw.cast::<DLManagedTensor>().as_ptr()).map(Kept::Legacy),
             }
         };
         Self::check(managed.map_err(|error| Error::version(error.to_string()))?, memory)

@@ -140,7 +140,7 @@ fn a_capsule_is_consumed_once_and_only_under_its_name() {
     };
     let error = import(capsule).unwrap_err();
     assert!(
-        error.message().contains("'used_dltensor_versioned', expected 'dltensor'"),
+        error.message().contains("'used_dltensor_versioned', expected 'dltensor_versioned' or 'dltensor'"),
         "{}",
         error.message()
     );
