@@ -584,14 +584,47 @@ typedef struct crossdock_arg {
 } crossdock_arg;
 
 /* A kernel: one function with an image for each kind of device. On a host device the backend gives `host_twin`
- * addresses that it may dereference; it returns CROSSDOCK_OK or another code. */
+ * addresses that it may dereference; it returns CROSSDOCK_OK or another code. On CUDA the image has a function `name`,
+ * whose one parameter is a crossdock_kernel_args. */
 typedef struct crossdock_kernel {
   size_t struct_size;
   const char* name;
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
-  const void* image; /* CUDA: fatbin, cubin or PTX; NULL: none */
+  const void* image; /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none */
   size_t image_bytes;
 } crossdock_kernel;
+
+#define CROSSDOCK_MAX_KERNEL_ARGS 168
+
+/* The one parameter of a kernel on CUDA, by value: what a twin is given, in the 4096 bytes that a launch has room for.
+ * Only the first `n_args` arguments are there. */
+typedef struct crossdock_kernel_args {
+  uint64_t n_args;
+  /* The twin's address on the host: for a driver that has no device to run the image on. Means nothing on a device. */
+  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  crossdock_arg args[CROSSDOCK_MAX_KERNEL_ARGS];
+} crossdock_kernel_args;
+
+#define CROSSDOCK_IMAGE_SET_MAGIC 0x315345474d494458ull /* "XDIMGES1" */
+#define CROSSDOCK_IMAGE_CUBIN 1u
+#define CROSSDOCK_IMAGE_PTX 2u
+
+typedef struct crossdock_image {
+  uint32_t kind;
+  uint32_t architecture; /* the compute capability, 90 for 9.0 */
+  uint64_t offset;       /* bytes from the set's begin */
+  uint64_t bytes;        /* of PTX, with the NUL at its end */
+} crossdock_image;
+
+/* Images of the same kernels for several architectures, in one piece: this head, `n_images` crossdock_image, and what
+ * they point at. A device takes the cubin of its own major version whose minor is the highest that is not above its own,
+ * else the PTX of the highest architecture that is not above its own, compiled as it is loaded. */
+typedef struct crossdock_image_set {
+  uint64_t magic; /* CROSSDOCK_IMAGE_SET_MAGIC */
+  uint64_t bytes; /* of the whole set */
+  uint32_t n_images;
+  uint32_t reserved; /* 0 */
+} crossdock_image_set;
 
 typedef struct crossdock_grid {
   uint32_t blocks;
@@ -662,6 +695,12 @@ typedef struct crossdock_memory {
                             crossdock_error* err);
   /* Where the host may read, and if it allocated it write, `bytes` bytes at `address`; NULL: nowhere, copy them. */
   void* (*host_address)(const struct crossdock_memory*, crossdock_device, const void* address, size_t bytes);
+
+  /* Calls f(data) once, when all of `events` (not taken) have passed, with no lock held and no device current: at once
+   * on this thread if they have, else on one of the host's. Where an event can never pass, f is not called and `data`
+   * is leaked, for there is no safe moment. */
+  void (*call_after)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events, void (*f)(void* data),
+                     void* data);
 } crossdock_memory;
 
 /* ------------------------------------------------------------------------------------------------------- entry --- */

@@ -92,6 +92,11 @@ pub const ARG_WRITE: u32 = 2;
 
 pub const FREE_LENT: u32 = 1;
 
+pub const MAX_KERNEL_ARGS: usize = 168;
+pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");
+pub const IMAGE_CUBIN: u32 = 1;
+pub const IMAGE_PTX: u32 = 2;
+
 pub const LOG_ERROR: i32 = 1;
 pub const LOG_WARN: i32 = 2;
 pub const LOG_INFO: i32 = 3;
@@ -426,6 +431,25 @@ abi! {
         image: *const c_void,
         image_bytes: usize,
     }
+    struct KernelArgs {
+        n_args: u64,
+        host_twin: Option<unsafe extern "C" fn(*const Arg, usize) -> Code>,
+        args: [Arg; MAX_KERNEL_ARGS],
+    }
+    #[derive(Clone, Copy, Debug)]
+    struct Image {
+        kind: u32,
+        architecture: u32,
+        offset: u64,
+        bytes: u64,
+    }
+    #[derive(Clone, Copy, Debug)]
+    struct ImageSet {
+        magic: u64,
+        bytes: u64,
+        n_images: u32,
+        reserved: u32,
+    }
     #[derive(Clone, Copy)]
     struct Grid {
         blocks: u32,
@@ -460,6 +484,8 @@ abi! {
         event_raw: Option<unsafe extern "C" fn(*const Memory, *mut Event) -> *mut c_void>,
         pointer: Option<unsafe extern "C" fn(*const Memory, *const c_void, *mut Pointer, *mut Error) -> Code>,
         host_address: Option<unsafe extern "C" fn(*const Memory, Device, *const c_void, usize) -> *mut c_void>,
+        call_after: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize,
+            Option<unsafe extern "C" fn(*mut c_void)>, *mut c_void)>,
     }
     struct PluginEntry {
         magic: u64,
@@ -523,6 +549,7 @@ zeroed!(
     Pointer,
     DeviceInfo,
     Kernel,
+    KernelArgs,
     Memory,
     PluginEntry,
     PluginMeta

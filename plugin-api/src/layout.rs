@@ -70,12 +70,15 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_device_info" = DeviceInfo { struct_size, device, name, description, memory_bytes, host_accessible, reserved }
         "crossdock_arg" = Arg { value, bytes, kind, reserved }
         "crossdock_kernel" = Kernel { struct_size, name, host_twin, image, image_bytes }
+        "crossdock_kernel_args" = KernelArgs { n_args, host_twin, args }
+        "crossdock_image" = Image { kind, architecture, offset, bytes }
+        "crossdock_image_set" = ImageSet { magic, bytes, n_images, reserved }
         "crossdock_grid" = Grid { blocks, threads, shared_bytes, reserved }
         "crossdock_memory" = Memory {
             struct_size, private_data, devices, alloc, alloc_pinned, free, copy, fill, launch, stream_default,
             stream_create, stream_destroy, stream_synchronize, stream_wait, stream_wait_raw, stream_raw,
             stream_is_capturing, event_record, event_query, event_synchronize, event_destroy, event_raw, pointer,
-            host_address,
+            host_address, call_after,
         }
         "crossdock_plugin_entry" = PluginEntry { magic, struct_size, abi_major, abi_minor, flags, create, destroy, get_interface }
         "crossdock_plugin_meta" = PluginMeta {

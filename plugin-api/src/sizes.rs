@@ -55,7 +55,7 @@ told! {
     "crossdock_pointer" Pointer without base,
     "crossdock_device_info" DeviceInfo without description,
     "crossdock_kernel" Kernel without image,
-    "crossdock_memory" Memory,
+    "crossdock_memory" Memory without call_after,
 }
 
 /// The shortest `crossdock_plugin_meta`: all but the sizes, of which it may list as many as it has.

@@ -18,7 +18,8 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         ArrowSchema, ArrowArray, ArrowDeviceArray, ArrowArrayStream, ArrowDeviceArrayStream, Error, Str, OptionPair,
         Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Encoding, Host, HostLog, HostSession,
-        Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, Grid, Memory, PluginEntry, PluginMeta,
+        Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
+        ImageSet, Grid, Memory, PluginEntry, PluginMeta,
     }
 }
 

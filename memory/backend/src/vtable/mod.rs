@@ -36,6 +36,7 @@ pub(crate) fn table(account: *const Account) -> abi::Memory {
         event_raw: Some(streams::event_raw),
         pointer: Some(blocks::pointer),
         host_address: Some(blocks::host_address),
+        call_after: Some(streams::call_after),
     }
 }
 

@@ -183,3 +183,17 @@ pub(super) unsafe extern "C" fn event_raw(
     // No event, nothing to wait for: what `sync_event` must then be.
     std::ptr::null_mut()
 }
+
+/// Events of devices with immediate streams are NULL, and have passed.
+pub(super) unsafe extern "C" fn call_after(
+    _memory: *const abi::Memory,
+    _events: *const *mut abi::Event,
+    _n_events: usize,
+    f: Option<unsafe extern "C" fn(*mut c_void)>,
+    data: *mut c_void,
+) {
+    if let Some(f) = f {
+        // SAFETY: the caller's own function with its own argument, once, as the header says.
+        unsafe { f(data) };
+    }
+}

@@ -1,5 +1,7 @@
 //! The CUDA driver: whether it is here, and what it has.
 
+mod driver;
+
 use std::ffi::{c_char, c_int, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

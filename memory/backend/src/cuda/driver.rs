@@ -1,0 +1,173 @@
+//! The driver's functions, looked up by name and called as returning integers: a code that nobody here has heard of is
+//! a number like any other.
+//!
+//! Nothing newer than CUDA 12.2 is required. What came later is an `Option`, and used where it is there.
+
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+use cudarc::driver::sys;
+
+use super::CudaMissing;
+
+/// Handles, as the driver's header has them: pointers to what only it knows.
+pub(crate) type Context = *mut c_void;
+pub(crate) type RawStream = *mut c_void;
+pub(crate) type RawEvent = *mut c_void;
+pub(crate) type MemPool = *mut c_void;
+pub(crate) type Module = *mut c_void;
+pub(crate) type Function = *mut c_void;
+/// An address on a device.
+pub(crate) type DevicePtr = u64;
+/// A `CUdevice`: the ordinal.
+pub(crate) type Ordinal = c_int;
+
+macro_rules! driver {
+    (
+        required { $( $name:ident = $symbol:literal ( $($arg:ty),* ); )* }
+        optional { $( $newer:ident = $newer_symbol:literal ( $($newer_arg:ty),* ); )* }
+    ) => {
+        /// The loaded library. Each function returns a `CUresult` as a number, 0 for success.
+        #[derive(Clone, Copy)]
+        pub(crate) struct Driver {
+            $( pub $name: unsafe extern "C" fn($($arg),*) -> c_int, )*
+            $( pub $newer: Option<unsafe extern "C" fn($($newer_arg),*) -> c_int>, )*
+        }
+
+        impl Driver {
+            /// The names of what must be there.
+            #[cfg(test)]
+            pub(crate) const REQUIRED: &[&str] = &[$($symbol),*];
+            /// The names of what is used where it is there.
+            #[cfg(test)]
+            pub(crate) const OPTIONAL: &[&str] = &[$($newer_symbol),*];
+
+            /// Loads the library, for the life of the process.
+            pub(crate) fn load() -> Result<Self, CudaMissing> {
+                // SAFETY: loads a library by the names that the driver has; its initialisers are the driver's.
+                if !unsafe { sys::is_culib_present() } {
+                    return Err(CudaMissing::Library);
+                }
+                // SAFETY: each type is the signature that the driver's header publishes for the name, with handles as
+                // pointers and `CUresult` as the integer that it is.
+                unsafe {
+                    Ok(Self {
+                        $( $name: *sys::culib().get($symbol.as_bytes())
+                            .map_err(|_| CudaMissing::Symbol { symbol: $symbol })?, )*
+                        $( $newer: sys::culib().get($newer_symbol.as_bytes()).ok().map(|found| *found), )*
+                    })
+                }
+            }
+        }
+    };
+}
+
+driver! {
+    required {
+        init = "cuInit"(c_uint);
+        driver_get_version = "cuDriverGetVersion"(*mut c_int);
+        get_error_name = "cuGetErrorName"(c_int, *mut *const c_char);
+        device_get_count = "cuDeviceGetCount"(*mut c_int);
+        device_get = "cuDeviceGet"(*mut Ordinal, c_int);
+        device_get_name = "cuDeviceGetName"(*mut c_char, c_int, Ordinal);
+        device_total_mem = "cuDeviceTotalMem_v2"(*mut usize, Ordinal);
+        device_get_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, Ordinal);
+        device_can_access_peer = "cuDeviceCanAccessPeer"(*mut c_int, Ordinal, Ordinal);
+        primary_ctx_retain = "cuDevicePrimaryCtxRetain"(*mut Context, Ordinal);
+        ctx_get_current = "cuCtxGetCurrent"(*mut Context);
+        ctx_set_current = "cuCtxSetCurrent"(Context);
+        ctx_synchronize = "cuCtxSynchronize"();
+        thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_int);
+        mem_pool_create = "cuMemPoolCreate"(*mut MemPool, *const MemPoolProps);
+        mem_pool_destroy = "cuMemPoolDestroy"(MemPool);
+        mem_pool_set_attribute = "cuMemPoolSetAttribute"(MemPool, c_int, *mut c_void);
+        mem_pool_get_attribute = "cuMemPoolGetAttribute"(MemPool, c_int, *mut c_void);
+        mem_pool_set_access = "cuMemPoolSetAccess"(MemPool, *const MemAccess, usize);
+        mem_pool_trim_to = "cuMemPoolTrimTo"(MemPool, usize);
+        mem_alloc_from_pool_async = "cuMemAllocFromPoolAsync"(*mut DevicePtr, usize, MemPool, RawStream);
+        mem_free_async = "cuMemFreeAsync"(DevicePtr, RawStream);
+        mem_host_alloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
+        mem_free_host = "cuMemFreeHost"(*mut c_void);
+        memcpy_async = "cuMemcpyAsync"(DevicePtr, DevicePtr, usize, RawStream);
+        memset_d8_async = "cuMemsetD8Async"(DevicePtr, u8, usize, RawStream);
+        pointer_get_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, DevicePtr);
+        stream_create = "cuStreamCreate"(*mut RawStream, c_uint);
+        stream_destroy = "cuStreamDestroy_v2"(RawStream);
+        stream_synchronize = "cuStreamSynchronize"(RawStream);
+        stream_wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
+        stream_is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
+        event_create = "cuEventCreate"(*mut RawEvent, c_uint);
+        event_destroy = "cuEventDestroy_v2"(RawEvent);
+        event_record = "cuEventRecord"(RawEvent, RawStream);
+        event_query = "cuEventQuery"(RawEvent);
+        event_synchronize = "cuEventSynchronize"(RawEvent);
+        module_load_data = "cuModuleLoadData"(*mut Module, *const c_void);
+        module_unload = "cuModuleUnload"(Module);
+        module_get_function = "cuModuleGetFunction"(*mut Function, Module, *const c_char);
+        launch_kernel = "cuLaunchKernel"(
+            Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void,
+            *mut *mut c_void
+        );
+    }
+    optional {
+        ctx_record_event = "cuCtxRecordEvent"(Context, RawEvent);
+    }
+}
+
+/// `CUmemPoolProps`, 88 bytes.
+#[repr(C)]
+pub(crate) struct MemPoolProps {
+    pub alloc_type: c_int,
+    pub handle_types: c_int,
+    pub location: MemLocation,
+    pub win32_security_attributes: *mut c_void,
+    pub max_size: usize,
+    pub reserved: [u8; 56],
+}
+
+/// `CUmemLocation`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct MemLocation {
+    pub r#type: c_int,
+    pub id: c_int,
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub(crate) struct MemAccess {
+    pub location: MemLocation,
+    pub flags: c_int,
+}
+
+const _: () = assert!(size_of::<MemPoolProps>() == size_of::<sys::CUmemPoolProps>());
+const _: () = assert!(size_of::<MemAccess>() == size_of::<sys::CUmemAccessDesc>());
+
+pub(crate) const SUCCESS: c_int = 0;
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
+pub(crate) const NOT_READY: c_int = 600;
+
+pub(crate) const ATTRIBUTE_CAPABILITY_MAJOR: c_int = 75;
+pub(crate) const ATTRIBUTE_CAPABILITY_MINOR: c_int = 76;
+pub(crate) const ATTRIBUTE_MEMORY_POOLS: c_int = 115;
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`, which means plain device memory.
+pub(crate) const ALLOCATION_PINNED: c_int = 1;
+pub(crate) const LOCATION_DEVICE: c_int = 1;
+pub(crate) const ACCESS_READ_WRITE: c_int = 3;
+pub(crate) const POOL_RELEASE_THRESHOLD: c_int = 4;
+pub(crate) const POOL_RESERVED_CURRENT: c_int = 5;
+pub(crate) const POOL_USED_CURRENT: c_int = 7;
+
+/// Every context of the process may use the pages.
+pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
+pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
+pub(crate) const CAPTURE_MODE_RELAXED: c_int = 2;
+
+pub(crate) const POINTER_MEMORY_TYPE: c_int = 2;
+pub(crate) const POINTER_DEVICE_ORDINAL: c_int = 9;
+pub(crate) const POINTER_RANGE_START: c_int = 11;
+pub(crate) const POINTER_RANGE_SIZE: c_int = 12;
+pub(crate) const POINTER_IS_MANAGED: c_int = 8;
+pub(crate) const MEMORY_TYPE_HOST: c_int = 1;
+pub(crate) const MEMORY_TYPE_DEVICE: c_int = 2;
