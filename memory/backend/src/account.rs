@@ -6,11 +6,12 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::backend::Inner;
-use crate::device::{DeviceBackend, Found, Stream};
+use crate::cuda::{CudaEvent, Job};
+use crate::device::{DeviceBackend, Stream, Transfer};
 use crate::fault::Operation;
 use crate::ledger::{AccountUse, Page};
 use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
-use crate::vtable;
+use crate::vtable::{self, Call};
 
 /// A plugin instance's view of the memory. It stays open while there is an `Arc` of it or a block that was allocated
 /// through it.
@@ -18,8 +19,6 @@ pub struct Account {
     table: abi::Memory,
     backend: Arc<Inner>,
     page: Arc<Page>,
-    /// By device.
-    memory: Vec<Counted<DeviceMemory>>,
 }
 
 // SAFETY: the one field that is not `Sync` by itself, `table`, is constant; its pointer is to this very account.
@@ -36,13 +35,8 @@ pub(crate) struct Block {
 
 impl Account {
     pub(crate) fn open(backend: Arc<Inner>, name: &str) -> Arc<Self> {
-        let page = backend.books().open(name, backend.devices().map(|device| device.describe().device));
-        let memory = |device_index| {
-            let shared = DeviceMemory { backend: backend.clone(), device_index };
-            Counted::new(shared, page.clone(), device_index)
-        };
-        let memory = (0..backend.devices().count()).map(memory).collect();
-        Arc::new_cyclic(|account| Self { table: vtable::table(account.as_ptr()), backend, page, memory })
+        let page = backend.books().open(name, backend.host_devices());
+        Arc::new_cyclic(|account| Self { table: vtable::table(account.as_ptr()), backend, page })
     }
 
     /// The interface `crossdock.host.memory/1` over this account. Its address stays the same, and it works as long as
@@ -101,17 +95,35 @@ impl Account {
                 "alloc: expected an alignment that is a power of two up to {MAX_ALIGNMENT}, got {alignment}"
             )));
         }
+        let memory = self.backend.device(index)?;
+        if memory.stream_is_capturing(stream)? {
+            return Err(Error::device(format!(
+                "alloc on {device}: the stream is under graph capture, and the block would belong to the graph; end the \
+                 capture first"
+            )));
+        }
         let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
+        self.block(index, request, stream)
+    }
+
+    /// Host memory that the devices of CUDA reach at full speed, once one has been started.
+    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
+        let index = self.backend.pinned_index();
+        let request = Request { bytes, alignment: MIN_ALIGNMENT };
+        self.block(index, request, self.backend.default_stream(index)?)
+    }
+
+    fn block(&self, index: usize, request: Request, stream: &Stream) -> Result<abi::Allocation> {
         let region = self.region(index, request, stream)?;
         let address = region.address.as_ptr().cast();
         let block = Box::new(Block { account: self.shared(), device_index: index, region });
-        Ok(abi::Allocation { address, bytes, block: Box::into_raw(block).cast() })
+        Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
     }
 
     /// The memory itself; where there is none, once more without what the pools keep.
     fn region(&self, index: usize, request: Request, stream: &Stream) -> Result<Region> {
-        let memory =
-            self.memory.get(index).ok_or_else(|| Error::internal(format!("no device has index {index}")))?;
+        self.backend.extend(&self.page, index);
+        let memory = Counted::new(self.backend.device(index)?.memory(), &*self.page, index);
         let first = memory.allocate(request, stream);
         let last = match first {
             Err(Refusal::OverLimit { left_bytes, .. }) => {
@@ -120,7 +132,7 @@ impl Account {
                     _ => memory.allocate(request, stream),
                 }
             }
-            Err(Refusal::System { .. }) if self.backend.trim(usize::MAX) > 0 => {
+            Err(Refusal::System { .. } | Refusal::Device { .. }) if self.backend.trim(usize::MAX) > 0 => {
                 memory.allocate(request, stream)
             }
             _ => first,
@@ -136,30 +148,53 @@ impl Account {
         let stream = unsafe { self.backend.stream(stream) }?;
         self.backend.fault(Operation::Copy, "copy")?;
         // All are checked before the first one runs.
+        let mut sides = Vec::with_capacity(copies.len());
         for (i, copy) in copies.iter().enumerate() {
-            self.sides(copy).map_err(|e| e.context(format_args!("copy {i}")))?;
+            sides.push(self.sides(copy, stream).map_err(|e| e.context(format_args!("copy {i}")))?);
         }
-        for copy in copies {
-            let Sides { to, to_address, from, from_address } = self.sides(copy)?;
-            let (to_host, from_host) = (to.describe().host_accessible, from.describe().host_accessible);
-            let engine = if to_host { from } else { to };
-            let stream = match stream {
+        let mut done = 0;
+        while let Some(first) = sides.get(done) {
+            let same = sides.iter().skip(done).take_while(|next| next.engine == first.engine).count();
+            let engine = self.backend.device(first.engine)?;
+            let own = stream
+                .filter(|stream| stream.device_index == first.engine || !self.backend.is_cuda(first.engine));
+            let on = match own {
                 Some(stream) => stream,
-                None => self.backend.default_stream(self.backend.index_of(engine.describe().device)?)?,
+                None => self.backend.default_stream(first.engine)?,
             };
-            // SAFETY: both were resolved for `bytes` bytes; that they are what the caller says is its own word.
-            unsafe { engine.copy(stream, to_address, from_address, copy.bytes) }?;
-            self.page.copied(from_host, to_host, copy.bytes);
+            let batch = sides.get(done..done + same).unwrap_or(&[]);
+            let transfers: Vec<Transfer> = batch.iter().map(|sides| sides.transfer()).collect();
+            // SAFETY: all were resolved for their bytes; that they are what the caller says is its own word.
+            unsafe { engine.copy(on, &transfers) }?;
+            if own.is_none() && stream.is_some() {
+                // On a stream whose work is done when its call returns, another device's is so, too.
+                engine.stream_synchronize(on)?;
+            }
+            for sides in batch {
+                self.page.copied(sides.from_host, sides.to_host, sides.bytes);
+            }
+            done += same;
         }
         Ok(())
     }
 
-    fn sides(&self, copy: &abi::Copy) -> Result<Sides<'_>> {
-        let to = self.backend.device(self.backend.index_of(copy.to_device)?)?;
-        let from = self.backend.device(self.backend.index_of(copy.from_device)?)?;
+    fn sides(&self, copy: &abi::Copy, stream: Option<&Stream>) -> Result<Sides> {
+        let to_index = self.backend.index_of(copy.to_device)?;
+        let from_index = self.backend.index_of(copy.from_device)?;
+        let (to, from) = (self.backend.device(to_index)?, self.backend.device(from_index)?);
         let to_address = to.resolve(copy.to, copy.bytes).map_err(|e| e.context("target"))?;
         let from_address = from.resolve(copy.from, copy.bytes).map_err(|e| e.context("source"))?;
-        Ok(Sides { to, to_address, from, from_address })
+        let (to_host, from_host) = (to.describe().host_accessible, from.describe().host_accessible);
+        let (to_cuda, from_cuda) = (self.backend.is_cuda(to_index), self.backend.is_cuda(from_index));
+        let engine = match stream.map(|stream| stream.device_index) {
+            Some(index) if (to_cuda || from_cuda) && self.backend.is_cuda(index) => index,
+            _ if to_cuda => to_index,
+            _ if from_cuda => from_index,
+            _ if to_host => from_index,
+            _ => to_index,
+        };
+        let bytes = copy.bytes;
+        Ok(Sides { engine, to_address, from_address, bytes, to_host, from_host, to_cuda, from_cuda })
     }
 
     /// # Safety
@@ -208,7 +243,7 @@ impl Account {
         // SAFETY: by this function's own contract.
         match unsafe { self.backend.stream(stream) }? {
             Some(stream) => Ok(stream),
-            None => self.backend.default_stream(self.backend.owner_of(address).0),
+            None => self.backend.default_stream(self.backend.owner_of(address).index),
         }
     }
 
@@ -226,7 +261,7 @@ impl Account {
         let device_index = self.backend.index_of(device)?;
         let raw = self.backend.device(device_index)?.stream_create()?;
         let backend = Arc::as_ptr(&self.backend) as usize;
-        Ok(Box::into_raw(Box::new(Stream { backend, device_index, raw })).cast())
+        Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, raw))).cast())
     }
 
     /// Default streams, and those of other backends, stay as they are.
@@ -245,16 +280,97 @@ impl Account {
         Ok(())
     }
 
+    /// What follows on the stream comes after the event. A host device's stream has nothing that could follow later, so that
+    /// this thread waits.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`]; the event is live.
+    pub(crate) unsafe fn stream_wait(&self, stream: *mut abi::Stream, event: *mut abi::Event) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        if self.backend.is_cuda(stream.device_index) {
+            return device.stream_wait(stream, event);
+        }
+        // SAFETY: by this function's own contract.
+        unsafe { self.event(event) }?.map_or(Ok(()), |event| event.synchronize())
+    }
+
+    /// The same for a stranger's event.
+    ///
+    /// # Safety
+    /// As [`Account::stream_wait`]; `sync_event` points at an event's handle.
+    pub(crate) unsafe fn stream_wait_raw(
+        &self,
+        stream: *mut abi::Stream,
+        sync_event: *mut c_void,
+    ) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        match self.backend.known_cuda() {
+            Some(cuda) if stream.device_index == self.backend.pinned_index() && stream.device_index > 0 => {
+                // SAFETY: by this function's own contract.
+                unsafe { cuda.synchronize_raw(sync_event) }
+            }
+            _ => device.stream_wait_raw(stream, sync_event),
+        }
+    }
+
+    /// An event of ours; `None` is the moment that has passed.
+    ///
+    /// # Safety
+    /// Null, or a live event.
+    pub(crate) unsafe fn event(&self, event: *mut abi::Event) -> Result<Option<Arc<CudaEvent>>> {
+        if event.is_null() {
+            return Ok(None);
+        }
+        let cuda = self
+            .backend
+            .known_cuda()
+            .ok_or_else(|| Error::invalid_argument(format!("event {event:p} was not made by this memory")))?;
+        // SAFETY: by this function's own contract.
+        unsafe { cuda.event(event) }.map(Some)
+    }
+
+    /// # Safety
+    /// As [`Account::event`], and nobody uses it any more.
+    pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        match unsafe { self.event(event) }? {
+            // SAFETY: the count that the handle stood for, and which its holder gives up.
+            Some(known) => unsafe { known.give_up() },
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Makes the call once all events have passed.
+    ///
+    /// # Safety
+    /// The events are live.
+    pub(crate) unsafe fn call_after(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
+        let mut pending = Vec::new();
+        for event in events {
+            // SAFETY: by this function's own contract.
+            let event = unsafe { self.event(*event) }?;
+            // One that cannot be asked is left to the reaper, which knows what to do then.
+            pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
+        }
+        match self.backend.known_cuda().filter(|_| !pending.is_empty()) {
+            None => call.run(),
+            Some(cuda) => {
+                let then = Box::new(move || call.run());
+                cuda.reaper().add(Job { events: pending, everything_on: Vec::new(), then });
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn pointer(&self, address: *const c_void) -> Result<(Device, usize, usize)> {
         if address.is_null() {
             return Err(Error::invalid_argument("pointer: the address is NULL"));
         }
-        let (index, found) = self.backend.owner_of(address);
-        let device = self.backend.device(index)?.describe().device;
-        Ok(match found {
-            Found::No => (device, 0, 0),
-            Found::Block { base, bytes } => (device, base, bytes),
-        })
+        let place = self.backend.owner_of(address);
+        Ok((place.device, place.base, place.bytes))
     }
 
     pub(crate) fn host_address(&self, device: Device, address: *const c_void, bytes: usize) -> *mut c_void {
@@ -278,44 +394,32 @@ impl Block {
         // SAFETY: a block's handle is its Box, by this function's own contract.
         let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
         let Block { account, device_index, region } = *block;
-        if let Some(memory) = account.memory.get(device_index) {
-            memory.release(region, uses, lent);
+        if let Ok(device) = account.backend.device(device_index) {
+            Counted::new(device.memory(), &*account.page, device_index).release(region, uses, lent);
         }
     }
 }
 
-struct Sides<'a> {
-    to: &'a dyn DeviceBackend,
+/// A copy's two ends, and the device that does it.
+struct Sides {
+    engine: usize,
     to_address: *mut u8,
-    from: &'a dyn DeviceBackend,
     from_address: *mut u8,
+    bytes: usize,
+    to_host: bool,
+    from_host: bool,
+    to_cuda: bool,
+    from_cuda: bool,
 }
 
-/// A device's memory, which all accounts share.
-struct DeviceMemory {
-    backend: Arc<Inner>,
-    device_index: usize,
-}
-
-impl Resource for DeviceMemory {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
-        match self.backend.device(self.device_index) {
-            Ok(device) => device.memory().allocate(request, stream),
-            Err(_) => Err(Refusal::System { errno: libc::ENODEV }),
+impl Sides {
+    fn transfer(&self) -> Transfer {
+        Transfer {
+            to: self.to_address,
+            from: self.from_address,
+            bytes: self.bytes,
+            to_cuda: self.to_cuda,
+            from_cuda: self.from_cuda,
         }
-    }
-
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        if let Ok(device) = self.backend.device(self.device_index) {
-            device.memory().release(region, uses, lent);
-        }
-    }
-
-    fn trim(&self, bytes: usize) -> usize {
-        self.backend.trim(bytes)
-    }
-
-    fn cached_bytes(&self) -> usize {
-        self.backend.device(self.device_index).map_or(0, |device| device.memory().cached_bytes())
     }
 }

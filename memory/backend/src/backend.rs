@@ -6,13 +6,12 @@ use std::sync::{Arc, OnceLock};
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::cuda::{CudaMissing, CudaPresence};
-use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Stream};
+use crate::cuda::{CudaMissing, CudaPresence, Platform};
+use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Place, Stream};
 use crate::fault::{Faults, Operation};
-use crate::ledger::{Books, Leak, LedgerSnapshot};
-use crate::resource::{
-    AliasedMemory, Budget, Faulty, HostMemory, Limited, Pool, Published, Ranges, Refusal, Resource,
-};
+use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
+use crate::policies::Policies;
+use crate::resource::{AliasedMemory, HostMemory, Published, Ranges, Refusal};
 
 /// What a pool keeps at most, unless [`BackendBuilder::pool_bytes`] says otherwise.
 const DEFAULT_POOL_BYTES: usize = 256 << 20;
@@ -22,17 +21,29 @@ const DEFAULT_POOL_BYTES: usize = 256 << 20;
 pub struct Backend(Arc<Inner>);
 
 pub(crate) struct Inner {
-    /// `cpu` is the first.
+    /// `cpu` is the first. Those of CUDA are numbered on.
     devices: Vec<Entry>,
-    budget: Option<Arc<Budget>>,
-    faults: Option<Faults>,
+    policies: Policies,
     books: Books,
-    cuda: OnceLock<Result<CudaPresence, CudaMissing>>,
+    cuda: OnceLock<Result<Platform, CudaMissing>>,
 }
 
-struct Entry {
+/// A device, and its default stream.
+pub(crate) struct Entry {
     backend: Box<dyn DeviceBackend>,
     default_stream: Stream,
+}
+
+impl Entry {
+    /// `raw` is the default stream's own handle.
+    pub(crate) fn new(
+        backend: usize,
+        index: usize,
+        device: Box<dyn DeviceBackend>,
+        raw: *mut std::ffi::c_void,
+    ) -> Self {
+        Self { backend: device, default_stream: Stream::new(backend, index, raw) }
+    }
 }
 
 /// How a [`Backend`] is to be.
@@ -66,15 +77,17 @@ impl Backend {
         self.ledger().leaks()
     }
 
-    /// The devices that memory can be had on, `cpu` first.
+    /// The devices that memory can be had on, `cpu` first. Those of CUDA are among them once the driver has been looked for,
+    /// which [`Backend::cuda`] does, and the first use of one.
     pub fn devices(&self) -> Vec<DeviceDescription> {
-        self.0.devices().map(|device| device.describe().clone()).collect()
+        let host = self.0.devices.iter().map(|entry| entry.backend.describe());
+        host.chain(self.0.known_cuda().into_iter().flat_map(Platform::describe)).cloned().collect()
     }
 
     /// The CUDA driver and its devices, or what is missing for them. The driver is looked for once, at the first call
     /// that asks; this takes as long as the driver takes to start.
     pub fn cuda(&self) -> Result<&CudaPresence, &CudaMissing> {
-        self.0.cuda()
+        self.0.cuda().map(Platform::presence)
     }
 
     /// Gives what the pools keep back to the system. Returns how many bytes that were.
@@ -84,19 +97,20 @@ impl Backend {
 
     /// The session's budget in bytes, if there is one.
     pub fn limit_bytes(&self) -> Option<usize> {
-        self.0.budget.as_ref().map(|budget| budget.limit_bytes())
+        self.0.policies.limit_bytes()
     }
 }
 
 impl fmt::Debug for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = self.0.devices().map(|device| device.describe().name.as_str()).collect();
+        let names: Vec<_> = self.devices().into_iter().map(|device| device.name).collect();
         f.debug_struct("Backend").field("devices", &names).field("limit_bytes", &self.limit_bytes()).finish()
     }
 }
 
 impl BackendBuilder {
-    /// The budget: how many bytes may be held at once over all devices, including what the pools keep.
+    /// The budget: how many bytes may be held at once over all devices, including what the pools of host memory keep. A
+    /// CUDA device's pool keeps at most as many of its own.
     pub fn limit_bytes(mut self, limit_bytes: usize) -> Self {
         self.limit_bytes = Some(limit_bytes);
         self
@@ -122,56 +136,55 @@ impl BackendBuilder {
 
     /// The backend. Asks the system for nothing yet.
     pub fn build(self) -> Backend {
-        let budget = self.limit_bytes.map(|bytes| Arc::new(Budget::new(bytes)));
+        let policies = Policies::new(self.limit_bytes, self.pool_bytes, self.faults);
         let mut backends: Vec<Box<dyn DeviceBackend>> = Vec::new();
         let ranges = self.untouchable.then(Arc::<Ranges>::default);
-        let cpu = self.policies(self.pooled(HostMemory, &budget), &budget);
+        let cpu = policies.apply(policies.pooled(HostMemory));
         backends.push(Box::new(HostDevice::cpu(cpu, ranges.clone())));
         if let Some(ranges) = ranges {
-            let memory = Published::new(self.pooled(AliasedMemory, &budget), ranges.clone());
-            let memory = self.policies(Box::new(memory), &budget);
-            backends.push(Box::new(HostDevice::untouchable(memory, ranges)));
+            let memory = Published::new(policies.pooled(AliasedMemory), ranges.clone());
+            backends.push(Box::new(HostDevice::untouchable(policies.apply(Box::new(memory)), ranges)));
         }
         Backend(Arc::new_cyclic(|inner| {
-            let entry = |(device_index, backend)| Entry {
-                backend,
-                default_stream: Stream {
-                    backend: inner.as_ptr() as usize,
-                    device_index,
-                    raw: std::ptr::null_mut(),
-                },
-            };
+            let number = inner.as_ptr() as usize;
+            let entry = |(index, device)| Entry::new(number, index, device, std::ptr::null_mut());
             Inner {
                 devices: backends.into_iter().enumerate().map(entry).collect(),
-                budget,
-                faults: self.faults,
+                policies,
                 books: Books::default(),
                 cuda: OnceLock::new(),
             }
         }))
     }
-
-    fn pooled(&self, memory: impl Resource + 'static, budget: &Option<Arc<Budget>>) -> Box<dyn Resource> {
-        if self.pool_bytes == 0 {
-            return Box::new(memory);
-        }
-        Box::new(Pool::new(memory, self.pool_bytes, budget.clone()))
-    }
-
-    fn policies(&self, mut memory: Box<dyn Resource>, budget: &Option<Arc<Budget>>) -> Box<dyn Resource> {
-        if let Some(budget) = budget {
-            memory = Box::new(Limited::new(memory, budget.clone()));
-        }
-        if let Some(faults) = &self.faults {
-            memory = Box::new(Faulty::new(memory, faults.clone()));
-        }
-        memory
-    }
 }
 
 impl Inner {
-    pub(crate) fn devices(&self) -> impl Iterator<Item = &dyn DeviceBackend> {
-        self.devices.iter().map(|entry| &*entry.backend)
+    /// The devices that hold anything: those of the host, and of CUDA those that were started.
+    fn working(&self) -> impl Iterator<Item = &dyn DeviceBackend> {
+        self.working_entries().map(|entry| &*entry.backend)
+    }
+
+    fn working_entries(&self) -> impl Iterator<Item = &Entry> {
+        let cuda = self.known_cuda().into_iter();
+        self.devices.iter().chain(cuda.flat_map(|cuda| (0..cuda.len()).filter_map(|i| cuda.started(i))))
+    }
+
+    /// The host's own devices, which are there from the beginning.
+    pub(crate) fn host_devices(&self) -> impl Iterator<Item = Device> {
+        self.devices.iter().map(|entry| entry.backend.describe().device)
+    }
+
+    /// What a plugin is told of; the driver is looked for.
+    pub(crate) fn describe(&self) -> Vec<&DeviceDescription> {
+        let host = self.devices.iter().map(|entry| entry.backend.describe());
+        host.chain(self.cuda().into_iter().flat_map(Platform::describe)).collect()
+    }
+
+    /// Makes room for CUDA's devices on an account's page, if `index` is one of theirs.
+    pub(crate) fn extend(&self, page: &Page, index: usize) {
+        if let (true, Some(cuda)) = (index >= self.devices.len(), self.known_cuda()) {
+            page.extend(|| (0..cuda.len()).filter_map(|i| cuda.name(i)).collect());
+        }
     }
 
     pub(crate) fn books(&self) -> &Books {
@@ -179,60 +192,81 @@ impl Inner {
     }
 
     pub(crate) fn ledger(&self) -> LedgerSnapshot {
-        let cached_bytes = self.devices().map(|device| device.memory().cached_bytes() as u64).sum();
+        let cached_bytes = self.working().map(|device| device.memory().cached_bytes() as u64).sum();
         LedgerSnapshot { accounts: self.books.read(), cached_bytes }
     }
 
-    pub(crate) fn cuda(&self) -> Result<&CudaPresence, &CudaMissing> {
-        self.cuda.get_or_init(crate::cuda::probe).as_ref()
+    /// CUDA, looked for if it was not.
+    pub(crate) fn cuda(&self) -> Result<&Platform, &CudaMissing> {
+        let number = std::ptr::from_ref(self) as usize;
+        self.cuda.get_or_init(|| Platform::start(number, self.devices.len(), &self.policies)).as_ref()
+    }
+
+    /// CUDA, if it was looked for and found.
+    pub(crate) fn known_cuda(&self) -> Option<&Platform> {
+        self.cuda.get()?.as_ref().ok()
     }
 
     pub(crate) fn trim(&self, bytes: usize) -> usize {
-        self.devices().fold(0, |freed, device| freed + device.memory().trim(bytes.saturating_sub(freed)))
+        self.working().fold(0, |freed, device| freed + device.memory().trim(bytes.saturating_sub(freed)))
     }
 
     /// The device by its index in here; indices come from [`Inner::index_of`] and from streams of this backend.
     pub(crate) fn device(&self, index: usize) -> Result<&dyn DeviceBackend> {
-        let entry = self.devices.get(index);
-        entry
-            .map(|entry| &*entry.backend)
-            .ok_or_else(|| Error::internal(format!("no device has index {index}")))
+        self.entry(index).map(|entry| &*entry.backend)
+    }
+
+    fn entry(&self, index: usize) -> Result<&Entry> {
+        let missing = || Error::internal(format!("no device has index {index}"));
+        match index.checked_sub(self.devices.len()) {
+            None => self.devices.get(index).ok_or_else(missing),
+            Some(i) => self.known_cuda().ok_or_else(missing)?.entry(i),
+        }
+    }
+
+    /// Whether a device of this index is CUDA's, whose streams run later; pinned memory is the host's.
+    pub(crate) fn is_cuda(&self, index: usize) -> bool {
+        index > self.devices.len()
+    }
+
+    /// Where pinned memory comes from: the host's own memory where nothing of CUDA was started.
+    pub(crate) fn pinned_index(&self) -> usize {
+        match self.known_cuda() {
+            Some(cuda) if cuda.is_started() => self.devices.len(),
+            _ => 0,
+        }
     }
 
     /// Where memory of `device` is, or which device does not exist.
     pub(crate) fn index_of(&self, device: Device) -> Result<usize> {
-        if matches!(device.r#type, abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST) {
-            return Ok(0);
+        match device.r#type {
+            abi::DEVICE_CPU => return Ok(0),
+            abi::DEVICE_CUDA_HOST => return Ok(self.pinned_index()),
+            abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED => {
+                let cuda = self.cuda().map_err(|missing| Error::device(format!("{device}: {missing}")))?;
+                return cuda.index_of(device).ok_or_else(|| self.missing(device));
+            }
+            _ => {}
         }
-        let same = |d: &dyn DeviceBackend| {
-            (d.describe().device.r#type, d.describe().device.id) == (device.r#type, device.id)
+        let same = |entry: &Entry| {
+            let own = entry.backend.describe().device;
+            (own.r#type, own.id) == (device.r#type, device.id)
         };
-        self.devices().position(same).ok_or_else(|| self.missing(device))
+        self.devices.iter().position(same).ok_or_else(|| self.missing(device))
     }
 
     #[cold]
     fn missing(&self, device: Device) -> Error {
-        if matches!(device.r#type, abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED) {
-            return match self.cuda() {
-                Err(missing) => Error::device(format!("{device}: {missing}")),
-                Ok(_) => Error::unsupported(format!(
-                    "{device}: the CUDA backend of this version can list devices, not allocate on them yet"
-                )),
-            };
-        }
-        let names: Vec<_> = self.devices().map(|device| device.describe().name.as_str()).collect();
+        let names: Vec<_> = self.describe().into_iter().map(|device| device.name.as_str()).collect();
         Error::device(format!("{device} does not exist on this host; it has {}", names.join(", ")))
     }
 
     pub(crate) fn default_stream(&self, index: usize) -> Result<&Stream> {
-        let entry = self.devices.get(index);
-        entry
-            .map(|entry| &entry.default_stream)
-            .ok_or_else(|| Error::internal(format!("no device has index {index}")))
+        self.entry(index).map(|entry| &entry.default_stream)
     }
 
     pub(crate) fn is_default_stream(&self, stream: *const Stream) -> bool {
-        self.devices.iter().any(|entry| std::ptr::eq(&entry.default_stream, stream))
+        self.working_entries().any(|entry| std::ptr::eq(&entry.default_stream, stream))
     }
 
     /// A stream by its handle; `None` for NULL.
@@ -256,17 +290,19 @@ impl Inner {
         Ok(Some(stream))
     }
 
-    /// The device whose block `address` lies in, with the block; the host where nobody knows.
-    pub(crate) fn owner_of(&self, address: *const std::ffi::c_void) -> (usize, Found) {
-        let found = |(index, device): (usize, &dyn DeviceBackend)| match device.find(address) {
-            Found::No => None,
-            block => Some((index, block)),
-        };
-        self.devices().enumerate().find_map(found).unwrap_or((0, Found::No))
+    /// The device that `address` lies on, and its block where that is known; the host where nobody knows.
+    pub(crate) fn owner_of(&self, address: *const std::ffi::c_void) -> Place {
+        for (index, entry) in self.devices.iter().enumerate() {
+            if let Found::Block { base, bytes } = entry.backend.find(address) {
+                return Place { index, device: entry.backend.describe().device, base, bytes };
+            }
+        }
+        let known = self.known_cuda().filter(|_| !address.is_null()).and_then(|cuda| cuda.find(address));
+        known.unwrap_or(Place { index: 0, device: Device::CPU, base: 0, bytes: 0 })
     }
 
     pub(crate) fn fault(&self, operation: Operation, what: &str) -> Result<()> {
-        let Some(faults) = &self.faults else { return Ok(()) };
+        let Some(faults) = self.policies.faults() else { return Ok(()) };
         faults
             .pass(operation)
             .map_err(|nth| Error::device(format!("{what} number {nth} was set to fail by the fault plan")))

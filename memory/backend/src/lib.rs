@@ -47,6 +47,7 @@ pub mod cuda;
 mod device;
 mod fault;
 mod ledger;
+mod policies;
 mod resource;
 mod vtable;
 

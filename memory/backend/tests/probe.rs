@@ -51,7 +51,7 @@ fn a_driver_that_works_is_listed_with_its_devices() {
     for (id, memory_bytes, capability) in [(0, 1u64 << 30, "(9, 0)"), (1, 2 << 30, "(9, 1)")] {
         let device = format!("device: Device {{ id: {id}, type: 2, reserved: 0 }}");
         let expected = format!(
-            "{device}, name: \"Stand-in\", memory_bytes: {memory_bytes}, compute_capability: {capability} }}"
+            "{device}, name: \"Stand-in\", memory_bytes: {memory_bytes}, compute_capability: {capability}, memory_pools: true }}"
         );
         assert!(found.contains(&expected), "expected {expected}, got {found}");
     }

@@ -38,6 +38,44 @@ int cuDeviceTotalMem_v2(size_t* bytes, int device) {
 #endif
 
 int cuDeviceGetAttribute(int* value, int attribute, int device) {
-  *value = attribute == 75 ? 9 : attribute == 76 ? device - 40 : -1;
+  *value = attribute == 75 ? 9 : attribute == 76 ? device - 40 : attribute == 115;
   return 0;
 }
+
+/* What looking for devices does not call, and must be there all the same. */
+#define UNUSED(name) int name(void) { return 999; }
+UNUSED(cuGetErrorName)
+UNUSED(cuDeviceCanAccessPeer)
+UNUSED(cuDevicePrimaryCtxRetain)
+UNUSED(cuCtxGetCurrent)
+UNUSED(cuCtxSetCurrent)
+UNUSED(cuCtxSynchronize)
+UNUSED(cuThreadExchangeStreamCaptureMode)
+UNUSED(cuMemPoolCreate)
+UNUSED(cuMemPoolDestroy)
+UNUSED(cuMemPoolSetAttribute)
+UNUSED(cuMemPoolGetAttribute)
+UNUSED(cuMemPoolSetAccess)
+UNUSED(cuMemPoolTrimTo)
+UNUSED(cuMemAllocFromPoolAsync)
+UNUSED(cuMemFreeAsync)
+UNUSED(cuMemHostAlloc)
+UNUSED(cuMemFreeHost)
+UNUSED(cuMemcpyAsync)
+UNUSED(cuMemsetD8Async)
+UNUSED(cuPointerGetAttributes)
+UNUSED(cuStreamCreate)
+UNUSED(cuStreamDestroy_v2)
+UNUSED(cuStreamSynchronize)
+UNUSED(cuStreamWaitEvent)
+UNUSED(cuStreamIsCapturing)
+UNUSED(cuEventCreate)
+UNUSED(cuEventDestroy_v2)
+UNUSED(cuEventRecord)
+UNUSED(cuEventQuery)
+UNUSED(cuEventSynchronize)
+UNUSED(cuModuleLoadData)
+UNUSED(cuModuleUnload)
+UNUSED(cuModuleGetFunction)
+UNUSED(cuFuncSetAttribute)
+UNUSED(cuLaunchKernel)

@@ -1,10 +1,12 @@
 //! Kernels.
 
 use std::ffi::CStr;
+use std::sync::Arc;
 
-use crossdock_plugin_api::{Error, Result, abi};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::memory::call;
+use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Ready, Stream};
 
 /// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
@@ -42,6 +44,37 @@ pub enum Arg<'a> {
     Read { buffer: &'a Buffer, offset: usize, bytes: usize },
     /// `bytes` bytes from `offset` on, written.
     Write { buffer: &'a mut BufferMut, offset: usize, bytes: usize },
+    /// The same, of a buffer that is named many times in one launch.
+    WriteTo(&'a WriteRange),
+}
+
+/// Bytes of a buffer that is being filled, for a launch that writes many ranges of it. Keeps the memory alive without
+/// borrowing the buffer, which is to be frozen only after the launch.
+#[derive(Clone)]
+pub struct WriteRange {
+    owner: Arc<Owner>,
+    device: Device,
+    address: u64,
+    bytes: usize,
+}
+
+impl BufferMut {
+    /// Its bytes `offset..offset + bytes`, as one of the ranges that a launch writes.
+    pub fn write_range(&mut self, offset: usize, bytes: usize) -> Result<WriteRange> {
+        check_written(self, offset, bytes)?;
+        let address = self.address() + offset as u64;
+        Ok(WriteRange { owner: self.owner().clone(), device: self.device(), address, bytes })
+    }
+}
+
+fn check_written(buffer: &BufferMut, offset: usize, bytes: usize) -> Result<()> {
+    if offset.checked_add(bytes).is_none_or(|end| end > buffer.len()) {
+        return Err(Error::internal(format!(
+            "a kernel's output, bytes {offset}..+{bytes}, lies outside a buffer of {} bytes",
+            buffer.len()
+        )));
+    }
+    Ok(())
 }
 
 impl Stream {
@@ -49,7 +82,8 @@ impl Stream {
     /// the ranges that it is given is its own duty.
     ///
     /// # Safety
-    /// The arguments are those that the kernel declares, in order, number and meaning.
+    /// The arguments are those that the kernel declares, in order, number and meaning; and no [`WriteRange`] among them
+    /// overlaps another argument, or is of a buffer that was frozen.
     pub unsafe fn launch(
         &self,
         kernel: &'static Kernel,
@@ -68,13 +102,12 @@ impl Stream {
                 }
                 Arg::Write { buffer, offset, bytes } => {
                     self.check_device(buffer.device())?;
-                    if offset.checked_add(*bytes).is_none_or(|end| end > buffer.len()) {
-                        return Err(Error::internal(format!(
-                            "a kernel's output, bytes {offset}..+{bytes}, lies outside a buffer of {} bytes",
-                            buffer.len()
-                        )));
-                    }
+                    check_written(buffer, *offset, *bytes)?;
                     range(abi::ARG_WRITE, buffer.address(), *offset, *bytes)
+                }
+                Arg::WriteTo(to) => {
+                    self.check_device(to.device)?;
+                    range(abi::ARG_WRITE, to.address, 0, to.bytes)
                 }
             });
         }
@@ -85,13 +118,14 @@ impl Stream {
                     Arg::Value(_) => {}
                     Arg::Read { buffer, .. } => buffer.owner().note_use(&event),
                     Arg::Write { buffer, .. } => buffer.owner().note_use(&event),
+                    Arg::WriteTo(to) => to.owner.note_use(&event),
                 }
             }
         }
         Ok(())
     }
 
-    fn check_device(&self, device: crossdock_plugin_api::Device) -> Result<()> {
+    fn check_device(&self, device: Device) -> Result<()> {
         if device == self.device() {
             return Ok(());
         }

@@ -17,7 +17,7 @@ pub use buffer::{Buffer, BufferMut, ForeignOwner};
 pub use copies::Copies;
 pub use crossdock_plugin_api::{Code, Device, Error, Host, Result};
 pub use event::{Event, Ready};
-pub use launch::{Arg, Kernel, bytes_of_host_arg, bytes_of_host_arg_mut};
+pub use launch::{Arg, Kernel, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
 pub use memory::{DeviceInfo, Memory};
 pub use stream::Stream;
 pub use view::HostView;

@@ -23,8 +23,8 @@ pub(crate) type Ordinal = c_int;
 
 macro_rules! driver {
     (
-        required { $( $name:ident = $symbol:literal ( $($arg:ty),* ); )* }
-        optional { $( $newer:ident = $newer_symbol:literal ( $($newer_arg:ty),* ); )* }
+        required { $( $name:ident = $symbol:ident ( $($arg:ty),* ); )* }
+        optional { $( $newer:ident = $newer_symbol:ident ( $($newer_arg:ty),* ); )* }
     ) => {
         /// The loaded library. Each function returns a `CUresult` as a number, 0 for success.
         #[derive(Clone, Copy)]
@@ -34,13 +34,6 @@ macro_rules! driver {
         }
 
         impl Driver {
-            /// The names of what must be there.
-            #[cfg(test)]
-            pub(crate) const REQUIRED: &[&str] = &[$($symbol),*];
-            /// The names of what is used where it is there.
-            #[cfg(test)]
-            pub(crate) const OPTIONAL: &[&str] = &[$($newer_symbol),*];
-
             /// Loads the library, for the life of the process.
             pub(crate) fn load() -> Result<Self, CudaMissing> {
                 // SAFETY: loads a library by the names that the driver has; its initialisers are the driver's.
@@ -51,65 +44,75 @@ macro_rules! driver {
                 // pointers and `CUresult` as the integer that it is.
                 unsafe {
                     Ok(Self {
-                        $( $name: *sys::culib().get($symbol.as_bytes())
-                            .map_err(|_| CudaMissing::Symbol { symbol: $symbol })?, )*
-                        $( $newer: sys::culib().get($newer_symbol.as_bytes()).ok().map(|found| *found), )*
+                        $( $name: *sys::culib().get(stringify!($symbol).as_bytes())
+                            .map_err(|_| CudaMissing::Symbol { symbol: stringify!($symbol) })?, )*
+                        $( $newer: sys::culib().get(stringify!($newer_symbol).as_bytes()).ok().map(|found| *found), )*
                     })
                 }
             }
+        }
+
+        /// The bindings are those of CUDA 12.2, so that a function which came later does not compile here. That a driver of
+        /// that age does all that we need cannot be run without one.
+        #[cfg(test)]
+        #[test]
+        fn nothing_newer_than_cuda_12_2_is_required() {
+            assert_eq!(sys::CUDA_VERSION, 12020);
+            $( assert_ne!(sys::$symbol as *const () as usize, 0); )*
         }
     };
 }
 
 driver! {
     required {
-        init = "cuInit"(c_uint);
-        driver_get_version = "cuDriverGetVersion"(*mut c_int);
-        get_error_name = "cuGetErrorName"(c_int, *mut *const c_char);
-        device_get_count = "cuDeviceGetCount"(*mut c_int);
-        device_get = "cuDeviceGet"(*mut Ordinal, c_int);
-        device_get_name = "cuDeviceGetName"(*mut c_char, c_int, Ordinal);
-        device_total_mem = "cuDeviceTotalMem_v2"(*mut usize, Ordinal);
-        device_get_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, Ordinal);
-        device_can_access_peer = "cuDeviceCanAccessPeer"(*mut c_int, Ordinal, Ordinal);
-        primary_ctx_retain = "cuDevicePrimaryCtxRetain"(*mut Context, Ordinal);
-        ctx_get_current = "cuCtxGetCurrent"(*mut Context);
-        ctx_set_current = "cuCtxSetCurrent"(Context);
-        ctx_synchronize = "cuCtxSynchronize"();
-        thread_exchange_capture_mode = "cuThreadExchangeStreamCaptureMode"(*mut c_int);
-        mem_pool_create = "cuMemPoolCreate"(*mut MemPool, *const MemPoolProps);
-        mem_pool_destroy = "cuMemPoolDestroy"(MemPool);
-        mem_pool_set_attribute = "cuMemPoolSetAttribute"(MemPool, c_int, *mut c_void);
-        mem_pool_get_attribute = "cuMemPoolGetAttribute"(MemPool, c_int, *mut c_void);
-        mem_pool_set_access = "cuMemPoolSetAccess"(MemPool, *const MemAccess, usize);
-        mem_pool_trim_to = "cuMemPoolTrimTo"(MemPool, usize);
-        mem_alloc_from_pool_async = "cuMemAllocFromPoolAsync"(*mut DevicePtr, usize, MemPool, RawStream);
-        mem_free_async = "cuMemFreeAsync"(DevicePtr, RawStream);
-        mem_host_alloc = "cuMemHostAlloc"(*mut *mut c_void, usize, c_uint);
-        mem_free_host = "cuMemFreeHost"(*mut c_void);
-        memcpy_async = "cuMemcpyAsync"(DevicePtr, DevicePtr, usize, RawStream);
-        memset_d8_async = "cuMemsetD8Async"(DevicePtr, u8, usize, RawStream);
-        pointer_get_attributes = "cuPointerGetAttributes"(c_uint, *mut c_int, *mut *mut c_void, DevicePtr);
-        stream_create = "cuStreamCreate"(*mut RawStream, c_uint);
-        stream_destroy = "cuStreamDestroy_v2"(RawStream);
-        stream_synchronize = "cuStreamSynchronize"(RawStream);
-        stream_wait_event = "cuStreamWaitEvent"(RawStream, RawEvent, c_uint);
-        stream_is_capturing = "cuStreamIsCapturing"(RawStream, *mut c_int);
-        event_create = "cuEventCreate"(*mut RawEvent, c_uint);
-        event_destroy = "cuEventDestroy_v2"(RawEvent);
-        event_record = "cuEventRecord"(RawEvent, RawStream);
-        event_query = "cuEventQuery"(RawEvent);
-        event_synchronize = "cuEventSynchronize"(RawEvent);
-        module_load_data = "cuModuleLoadData"(*mut Module, *const c_void);
-        module_unload = "cuModuleUnload"(Module);
-        module_get_function = "cuModuleGetFunction"(*mut Function, Module, *const c_char);
-        launch_kernel = "cuLaunchKernel"(
+        init = cuInit(c_uint);
+        driver_get_version = cuDriverGetVersion(*mut c_int);
+        get_error_name = cuGetErrorName(c_int, *mut *const c_char);
+        device_get_count = cuDeviceGetCount(*mut c_int);
+        device_get = cuDeviceGet(*mut Ordinal, c_int);
+        device_get_name = cuDeviceGetName(*mut c_char, c_int, Ordinal);
+        device_total_mem = cuDeviceTotalMem_v2(*mut usize, Ordinal);
+        device_get_attribute = cuDeviceGetAttribute(*mut c_int, c_int, Ordinal);
+        device_can_access_peer = cuDeviceCanAccessPeer(*mut c_int, Ordinal, Ordinal);
+        primary_ctx_retain = cuDevicePrimaryCtxRetain(*mut Context, Ordinal);
+        ctx_get_current = cuCtxGetCurrent(*mut Context);
+        ctx_set_current = cuCtxSetCurrent(Context);
+        ctx_synchronize = cuCtxSynchronize();
+        thread_exchange_capture_mode = cuThreadExchangeStreamCaptureMode(*mut c_int);
+        mem_pool_create = cuMemPoolCreate(*mut MemPool, *const MemPoolProps);
+        mem_pool_destroy = cuMemPoolDestroy(MemPool);
+        mem_pool_set_attribute = cuMemPoolSetAttribute(MemPool, c_int, *mut c_void);
+        mem_pool_get_attribute = cuMemPoolGetAttribute(MemPool, c_int, *mut c_void);
+        mem_pool_set_access = cuMemPoolSetAccess(MemPool, *const MemAccess, usize);
+        mem_pool_trim_to = cuMemPoolTrimTo(MemPool, usize);
+        mem_alloc_from_pool_async = cuMemAllocFromPoolAsync(*mut DevicePtr, usize, MemPool, RawStream);
+        mem_free_async = cuMemFreeAsync(DevicePtr, RawStream);
+        mem_host_alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
+        mem_free_host = cuMemFreeHost(*mut c_void);
+        memcpy_async = cuMemcpyAsync(DevicePtr, DevicePtr, usize, RawStream);
+        memset_d8_async = cuMemsetD8Async(DevicePtr, u8, usize, RawStream);
+        pointer_get_attributes = cuPointerGetAttributes(c_uint, *mut c_int, *mut *mut c_void, DevicePtr);
+        stream_create = cuStreamCreate(*mut RawStream, c_uint);
+        stream_destroy = cuStreamDestroy_v2(RawStream);
+        stream_synchronize = cuStreamSynchronize(RawStream);
+        stream_wait_event = cuStreamWaitEvent(RawStream, RawEvent, c_uint);
+        stream_is_capturing = cuStreamIsCapturing(RawStream, *mut c_int);
+        event_create = cuEventCreate(*mut RawEvent, c_uint);
+        event_destroy = cuEventDestroy_v2(RawEvent);
+        event_record = cuEventRecord(RawEvent, RawStream);
+        event_query = cuEventQuery(RawEvent);
+        event_synchronize = cuEventSynchronize(RawEvent);
+        module_load_data = cuModuleLoadData(*mut Module, *const c_void);
+        module_unload = cuModuleUnload(Module);
+        module_get_function = cuModuleGetFunction(*mut Function, Module, *const c_char);
+        func_set_attribute = cuFuncSetAttribute(Function, c_int, c_int);
+        launch_kernel = cuLaunchKernel(
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, RawStream, *mut *mut c_void,
             *mut *mut c_void
         );
     }
     optional {
-        ctx_record_event = "cuCtxRecordEvent"(Context, RawEvent);
+        ctx_record_event = cuCtxRecordEvent(Context, RawEvent);
     }
 }
 
@@ -142,6 +145,8 @@ pub(crate) struct MemAccess {
 const _: () = assert!(size_of::<MemPoolProps>() == size_of::<sys::CUmemPoolProps>());
 const _: () = assert!(size_of::<MemAccess>() == size_of::<sys::CUmemAccessDesc>());
 
+/// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
+pub(crate) const FUNCTION_MAX_DYNAMIC_SHARED: c_int = 8;
 pub(crate) const SUCCESS: c_int = 0;
 pub(crate) const OUT_OF_MEMORY: c_int = 2;
 pub(crate) const NOT_READY: c_int = 600;

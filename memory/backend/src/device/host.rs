@@ -1,11 +1,13 @@
 //! Devices that are the host itself: `cpu`, and `untouchable`, which hides the same memory behind other addresses.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_plugin_api::{Code, Device, Error, Result, abi};
 
-use super::{DeviceBackend, DeviceDescription, EventHandle, Found, Stream};
+use super::{
+    DeviceBackend, DeviceDescription, EventHandle, Found, Stream, Transfer, kernel_name, whole_range,
+};
 use crate::resource::{Ranges, Resource};
 
 /// No kernel takes more arguments.
@@ -50,6 +52,21 @@ impl HostDevice {
         Self { description, memory, addresses: Addresses::Aliases(ranges) }
     }
 
+    /// What pinned memory is called: it belongs to no device, and is read and written by all of them.
+    pub(crate) const PINNED: Device = Device { id: 0, r#type: abi::DEVICE_CUDA_HOST, reserved: 0 };
+
+    /// `cuda_host`: host memory that the driver has pinned.
+    pub(crate) fn pinned(memory: Box<dyn Resource>) -> Self {
+        let description = DeviceDescription {
+            device: Self::PINNED,
+            name: Self::PINNED.to_string(),
+            description: "host memory pinned for CUDA".into(),
+            memory_bytes: physical_memory_bytes(),
+            host_accessible: true,
+        };
+        Self { description, memory, addresses: Addresses::Plain { hidden: None } }
+    }
+
     /// `args` with addresses that the twin may dereference.
     fn resolve_args(&self, args: &[abi::Arg]) -> Result<Vec<abi::Arg>> {
         let resolve = |(i, arg): (usize, &abi::Arg)| {
@@ -81,18 +98,12 @@ impl DeviceBackend for HostDevice {
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {
+        let plain = whole_range(address, bytes, &self.description.name)?;
         let number = address as usize;
-        if number.checked_add(bytes).is_none_or(|_| bytes > isize::MAX as usize) || (bytes > 0 && number == 0)
-        {
-            return Err(Error::invalid_argument(format!(
-                "{bytes} bytes at address {address:p} cannot lie on {}",
-                self.description.name
-            )));
-        }
         match &self.addresses {
-            _ if bytes == 0 => Ok(address.cast_mut().cast()),
+            _ if bytes == 0 => Ok(plain),
             Addresses::Plain { hidden } => match hidden.as_ref().and_then(|ranges| ranges.find(number)) {
-                None => Ok(address.cast_mut().cast()),
+                None => Ok(plain),
                 Some(_) => Err(Error::invalid_argument(format!(
                     "address {address:p} belongs to untouchable, and was passed as one on {}",
                     self.description.name
@@ -135,10 +146,10 @@ impl DeviceBackend for HostDevice {
         }
     }
 
-    unsafe fn copy(&self, _stream: &Stream, to: *mut u8, from: *const u8, bytes: usize) -> Result<()> {
-        if bytes > 0 {
+    unsafe fn copy(&self, _stream: &Stream, transfers: &[Transfer]) -> Result<()> {
+        for Transfer { to, from, bytes, .. } in transfers.iter().filter(|transfer| transfer.bytes > 0) {
             // SAFETY: the caller has resolved both ranges; they may overlap.
-            unsafe { std::ptr::copy(from, to, bytes) };
+            unsafe { std::ptr::copy(*from, *to, *bytes) };
         }
         Ok(())
     }
@@ -192,7 +203,7 @@ impl DeviceBackend for HostDevice {
     }
 
     fn stream_wait(&self, _stream: &Stream, event: EventHandle) -> Result<()> {
-        // Host devices make no events, and no other device's can be here yet.
+        // Host devices make no events; those of others are waited for before it comes to this.
         Err(Error::invalid_argument(format!("event {event:p} was not made by this memory")))
     }
 
@@ -210,16 +221,6 @@ impl DeviceBackend for HostDevice {
     fn event_record(&self, _stream: &Stream) -> Result<EventHandle> {
         Ok(std::ptr::null_mut())
     }
-}
-
-/// "kernel 'x'".
-fn kernel_name(kernel: &abi::Kernel) -> String {
-    if kernel.name.is_null() {
-        return "a kernel without a name".into();
-    }
-    // SAFETY: the struct's author made it a NUL-terminated constant.
-    let name = unsafe { CStr::from_ptr(kernel.name) };
-    format!("kernel '{}'", name.to_string_lossy())
 }
 
 fn physical_memory_bytes() -> u64 {

@@ -2,9 +2,10 @@
 
 mod host;
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::AtomicBool;
 
-use crossdock_plugin_api::{Device, Result, abi};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::resource::Resource;
 
@@ -32,6 +33,14 @@ pub(crate) struct Stream {
     pub device_index: usize,
     /// The device's own handle, null where there is none.
     pub raw: *mut c_void,
+    /// Whether others were told `raw`: what they do with it we do not see.
+    pub exposed: AtomicBool,
+}
+
+impl Stream {
+    pub(crate) const fn new(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
+        Self { backend, device_index, raw, exposed: AtomicBool::new(false) }
+    }
 }
 
 // SAFETY: `raw` is only handed on; no device binds a stream to a thread.
@@ -59,9 +68,12 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// Where the host may dereference the range; null: nowhere.
     fn host_address(&self, address: *const c_void, bytes: usize) -> *mut c_void;
 
+    /// All of them, in any order among themselves. Memory that the devices cannot reach by themselves has been read, or
+    /// written, when this returns.
+    ///
     /// # Safety
-    /// Both addresses were resolved for `bytes` bytes, which stay allocated until the copy has run.
-    unsafe fn copy(&self, stream: &Stream, to: *mut u8, from: *const u8, bytes: usize) -> Result<()>;
+    /// All addresses were resolved for their bytes, which stay allocated until the copies have run.
+    unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()>;
 
     /// # Safety
     /// As [`DeviceBackend::copy`].
@@ -88,6 +100,24 @@ pub(crate) trait DeviceBackend: Send + Sync {
     fn event_record(&self, stream: &Stream) -> Result<EventHandle>;
 }
 
+/// One copy, its addresses resolved.
+pub(crate) struct Transfer {
+    pub to: *mut u8,
+    pub from: *const u8,
+    pub bytes: usize,
+    pub to_cuda: bool,
+    pub from_cuda: bool,
+}
+
+/// Where an address was found to lie.
+pub(crate) struct Place {
+    /// Among the backend's devices.
+    pub index: usize,
+    pub device: Device,
+    pub base: usize,
+    pub bytes: usize,
+}
+
 /// What a device knows about an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
@@ -97,4 +127,25 @@ pub(crate) enum Found {
         base: usize,
         bytes: usize,
     },
+}
+
+/// An address whose range may be one at all: not null, and without a turn at the end of all addresses.
+pub(crate) fn whole_range(address: *const c_void, bytes: usize, device: &str) -> Result<*mut u8> {
+    let number = address as usize;
+    if number.checked_add(bytes).is_none_or(|_| bytes > isize::MAX as usize) || (bytes > 0 && number == 0) {
+        return Err(Error::invalid_argument(format!(
+            "{bytes} bytes at address {address:p} cannot lie on {device}"
+        )));
+    }
+    Ok(address.cast_mut().cast())
+}
+
+/// "kernel 'x'".
+pub(crate) fn kernel_name(kernel: &abi::Kernel) -> String {
+    if kernel.name.is_null() {
+        return "a kernel without a name".into();
+    }
+    // SAFETY: the struct's author made it a NUL-terminated constant.
+    let name = unsafe { CStr::from_ptr(kernel.name) };
+    format!("kernel '{}'", name.to_string_lossy())
 }

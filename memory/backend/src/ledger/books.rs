@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock_plugin_api::Device;
 
@@ -12,6 +12,8 @@ use super::{AccountUse, Copied, DeviceUse, Traffic};
 pub(crate) struct Page {
     name: String,
     devices: Vec<DeviceCounters>,
+    /// Those that are found when they are first asked for, numbered on.
+    later: OnceLock<Vec<DeviceCounters>>,
     /// Host to device, device to host, device to device, host to host.
     copied: [TrafficCounters; 4],
     launches: AtomicU64,
@@ -22,6 +24,12 @@ struct DeviceCounters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     peak_bytes: AtomicU64,
+}
+
+impl DeviceCounters {
+    fn new(device: Device) -> Self {
+        Self { device, bytes: AtomicU64::new(0), blocks: AtomicU64::new(0), peak_bytes: AtomicU64::new(0) }
+    }
 }
 
 #[derive(Default)]
@@ -35,8 +43,20 @@ impl Page {
         &self.name
     }
 
+    /// Makes room for devices that were found later.
+    pub(crate) fn extend(&self, devices: impl FnOnce() -> Vec<Device>) {
+        self.later.get_or_init(|| devices().into_iter().map(DeviceCounters::new).collect());
+    }
+
+    fn of(&self, device_index: usize) -> Option<&DeviceCounters> {
+        match device_index.checked_sub(self.devices.len()) {
+            None => self.devices.get(device_index),
+            Some(later) => self.later.get()?.get(later),
+        }
+    }
+
     pub(crate) fn took(&self, device_index: usize, bytes: usize) {
-        let Some(counters) = self.devices.get(device_index) else { return };
+        let Some(counters) = self.of(device_index) else { return };
         counters.blocks.fetch_add(1, Relaxed);
         let now = counters.bytes.fetch_add(bytes as u64, Relaxed) + bytes as u64;
         // Read first: an allocation that sets no record then writes one counter less.
@@ -46,7 +66,7 @@ impl Page {
     }
 
     pub(crate) fn gave_back(&self, device_index: usize, bytes: usize) {
-        let Some(counters) = self.devices.get(device_index) else { return };
+        let Some(counters) = self.of(device_index) else { return };
         counters.blocks.fetch_sub(1, Relaxed);
         counters.bytes.fetch_sub(bytes as u64, Relaxed);
     }
@@ -82,7 +102,7 @@ impl Page {
         };
         AccountUse {
             name: self.name.clone(),
-            devices: self.devices.iter().map(device).collect(),
+            devices: self.devices.iter().chain(self.later.get().into_iter().flatten()).map(device).collect(),
             copied: Copied { host_to_device, device_to_host, device_to_device, host_to_host },
             launches: self.launches.load(Relaxed),
         }
@@ -101,15 +121,10 @@ struct Pages {
 
 impl Books {
     pub(crate) fn open(&self, name: &str, devices: impl Iterator<Item = Device>) -> Arc<Page> {
-        let counters = |device| DeviceCounters {
-            device,
-            bytes: AtomicU64::new(0),
-            blocks: AtomicU64::new(0),
-            peak_bytes: AtomicU64::new(0),
-        };
         let page = Arc::new(Page {
             name: name.to_string(),
-            devices: devices.map(counters).collect(),
+            devices: devices.map(DeviceCounters::new).collect(),
+            later: OnceLock::new(),
             copied: Default::default(),
             launches: AtomicU64::new(0),
         });

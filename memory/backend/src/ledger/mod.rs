@@ -162,11 +162,15 @@ impl fmt::Display for Leak {
 }
 
 impl AccountUse {
-    /// Adds what another account of the same name, and of the same devices, has done.
+    /// Adds what another account of the same name has done.
     fn absorb(&mut self, later: &AccountUse) {
         self.copied += later.copied;
         self.launches += later.launches;
-        for (sum, device) in self.devices.iter_mut().zip(&later.devices) {
+        for device in &later.devices {
+            let Some(sum) = self.devices.iter_mut().find(|sum| sum.device == device.device) else {
+                self.devices.push(*device);
+                continue;
+            };
             sum.live_bytes += device.live_bytes;
             sum.live_blocks += device.live_blocks;
             sum.peak_bytes = sum.peak_bytes.max(device.peak_bytes);

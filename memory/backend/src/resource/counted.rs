@@ -1,25 +1,25 @@
 //! Memory that somebody holds, on the books.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
 use super::{Refusal, Region, Request, Resource, Uses};
 use crate::device::Stream;
 use crate::ledger::Page;
 
 /// Counts what one account holds on one device.
-pub(crate) struct Counted<R> {
+pub(crate) struct Counted<R, P> {
     inner: R,
-    page: Arc<Page>,
+    page: P,
     device_index: usize,
 }
 
-impl<R> Counted<R> {
-    pub(crate) fn new(inner: R, page: Arc<Page>, device_index: usize) -> Self {
+impl<R, P> Counted<R, P> {
+    pub(crate) fn new(inner: R, page: P, device_index: usize) -> Self {
         Self { inner, page, device_index }
     }
 }
 
-impl<R: Resource> Resource for Counted<R> {
+impl<R: Resource, P: Deref<Target = Page> + Send + Sync> Resource for Counted<R, P> {
     fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
         let region = self.inner.allocate(request, stream)?;
         self.page.took(self.device_index, request.bytes);

@@ -31,7 +31,7 @@ impl Resource for HostMemory {
             }
             Plan::Map { bytes, alignment } => map(bytes, alignment)?,
         };
-        Ok(Region { address, reachable: address, request })
+        Ok(Region { address, reachable: address, request, home: std::ptr::null_mut() })
     }
 
     fn release(&self, region: Region, _uses: Uses<'_>, _lent: bool) {

@@ -47,9 +47,11 @@ pub(crate) struct Request {
 pub(crate) struct Region {
     /// The address that others know it by.
     pub address: NonNull<u8>,
-    /// Where this crate may dereference it: the same, but on `untouchable`.
+    /// Where this crate may dereference it, on `untouchable` another address; on CUDA, where the allocation begins.
     pub reachable: NonNull<u8>,
     pub request: Request,
+    /// The device's own handle of the stream in whose order it was allocated; null on devices that have none.
+    pub home: *mut std::ffi::c_void,
 }
 
 // SAFETY: a region is an owned range of memory; nothing about it is bound to the thread that asked for it.
@@ -64,6 +66,8 @@ pub(crate) enum Refusal {
     OverLimit { limit_bytes: usize, left_bytes: usize },
     #[error("the system has no memory left (os error {errno})")]
     System { errno: i32 },
+    #[error("the CUDA driver answered {code} to {function}")]
+    Device { function: &'static str, code: i32 },
     #[error("allocation {occurrence} was set to fail by the fault plan")]
     Injected { occurrence: u64 },
 }
@@ -93,20 +97,25 @@ pub(crate) fn system_refusal() -> Refusal {
     Refusal::System { errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
 }
 
-impl Resource for Box<dyn Resource> {
-    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
-        (**self).allocate(request, stream)
-    }
+macro_rules! through_pointers {
+    ($($pointer:ty),*) => { $(
+        impl<R: Resource + ?Sized> Resource for $pointer {
+            fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+                (**self).allocate(request, stream)
+            }
 
-    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        (**self).release(region, uses, lent);
-    }
+            fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
+                (**self).release(region, uses, lent);
+            }
 
-    fn trim(&self, bytes: usize) -> usize {
-        (**self).trim(bytes)
-    }
+            fn trim(&self, bytes: usize) -> usize {
+                (**self).trim(bytes)
+            }
 
-    fn cached_bytes(&self) -> usize {
-        (**self).cached_bytes()
-    }
+            fn cached_bytes(&self) -> usize {
+                (**self).cached_bytes()
+            }
+        }
+    )* };
 }
+through_pointers!(Box<R>, std::sync::Arc<R>, &R);

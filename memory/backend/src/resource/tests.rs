@@ -8,7 +8,7 @@ use crate::ledger::{Books, Page};
 use crossdock_plugin_api::Device;
 use std::sync::Arc;
 
-const STREAM: Stream = Stream { backend: 0, device_index: 0, raw: null_mut() };
+static STREAM: Stream = Stream::new(0, 0, null_mut());
 const LIMIT_BYTES: usize = 1 << 30;
 
 /// Which of the pieces a chain is made of, as bits.

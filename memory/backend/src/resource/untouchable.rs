@@ -16,7 +16,12 @@ impl Resource for AliasedMemory {
         let file = File::new(bytes)?;
         let address = Mapping::new(&file, bytes, libc::PROT_NONE, request.alignment)?;
         let reachable = Mapping::new(&file, bytes, libc::PROT_READ | libc::PROT_WRITE, request.alignment)?;
-        Ok(Region { address: address.keep(), reachable: reachable.keep(), request })
+        Ok(Region {
+            address: address.keep(),
+            reachable: reachable.keep(),
+            request,
+            home: std::ptr::null_mut(),
+        })
     }
 
     fn release(&self, region: Region, _uses: Uses<'_>, _lent: bool) {

@@ -18,15 +18,9 @@ pub(super) unsafe extern "C" fn devices(
     unsafe {
         enter(memory, err, |account| {
             let n = out(n_out, "devices")?;
-            let devices = account.backend().devices();
-            let mut total = 0;
-            for (i, device) in devices.enumerate() {
-                total += 1;
-                if i >= capacity {
-                    continue;
-                }
+            let devices = account.backend().describe();
+            for (i, about) in devices.iter().take(capacity).enumerate() {
                 let first = told::stride(infos.cast_const()).map_err(|e| e.context("devices"))?;
-                let about = device.describe();
                 let info = abi::DeviceInfo {
                     struct_size: first,
                     device: about.device,
@@ -38,7 +32,7 @@ pub(super) unsafe extern "C" fn devices(
                 };
                 told::fill(infos.byte_add(first * i), first, info);
             }
-            *n = total;
+            *n = devices.len();
             Ok(())
         })
     }
@@ -73,7 +67,7 @@ pub(super) unsafe extern "C" fn alloc_pinned(
     unsafe {
         enter(memory, err, |account| {
             let allocation = out(allocation, "alloc_pinned")?;
-            *allocation = account.allocate(Device::CPU, bytes, 0, std::ptr::null_mut())?;
+            *allocation = account.allocate_pinned(bytes)?;
             Ok(())
         })
     }

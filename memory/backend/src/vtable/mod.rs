@@ -9,6 +9,8 @@ use crossdock_plugin_api::{Error, Result, abi};
 
 use crate::account::Account;
 
+pub(crate) use streams::Call;
+
 /// The interface over the account that `account` will point at.
 pub(crate) fn table(account: *const Account) -> abi::Memory {
     abi::Memory {

@@ -1,10 +1,11 @@
 //! Streams and events.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 
-use crossdock_plugin_api::{Device, Error, Result, abi};
+use crossdock_plugin_api::{Device, abi};
 
-use super::{enter, enter_quietly, out};
+use super::{enter, enter_quietly, list, out};
 
 pub(super) unsafe extern "C" fn stream_default(
     memory: *const abi::Memory,
@@ -66,10 +67,13 @@ pub(super) unsafe extern "C" fn stream_wait(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
-            let (device, stream) = account.on_stream(stream)?;
-            if event.is_null() { Ok(()) } else { device.stream_wait(stream, event) }
-        })
+        enter(
+            memory,
+            err,
+            |account| {
+                if event.is_null() { Ok(()) } else { account.stream_wait(stream, event) }
+            },
+        )
     }
 }
 
@@ -82,8 +86,7 @@ pub(super) unsafe extern "C" fn stream_wait_raw(
     // SAFETY: as the header.
     unsafe {
         enter(memory, err, |account| {
-            let (device, stream) = account.on_stream(stream)?;
-            if sync_event.is_null() { Ok(()) } else { device.stream_wait_raw(stream, sync_event) }
+            if sync_event.is_null() { Ok(()) } else { account.stream_wait_raw(stream, sync_event) }
         })
     }
 }
@@ -96,7 +99,9 @@ pub(super) unsafe extern "C" fn stream_raw(
     // SAFETY: as the header.
     unsafe {
         enter_quietly(memory, |account| {
-            raw = account.on_stream(stream)?.1.raw;
+            let stream = account.on_stream(stream)?.1;
+            stream.exposed.store(true, Ordering::Relaxed);
+            raw = stream.raw;
             Ok(())
         });
     }
@@ -137,14 +142,6 @@ pub(super) unsafe extern "C" fn event_record(
     }
 }
 
-/// NULL is the event of work that has run. Others are made by devices that run later, and there is none yet.
-fn known_event(event: *mut abi::Event) -> Result<()> {
-    if event.is_null() {
-        return Ok(());
-    }
-    Err(Error::invalid_argument(format!("event {event:p} was not made by this memory")))
-}
-
 pub(super) unsafe extern "C" fn event_query(
     memory: *const abi::Memory,
     event: *mut abi::Event,
@@ -153,10 +150,9 @@ pub(super) unsafe extern "C" fn event_query(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |_| {
+        enter(memory, err, |account| {
             let done = out(done, "event_query")?;
-            known_event(event)?;
-            *done = 1;
+            *done = account.event(event)?.map_or(Ok(true), |event| event.is_done())?.into();
             Ok(())
         })
     }
@@ -168,32 +164,55 @@ pub(super) unsafe extern "C" fn event_synchronize(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as the header.
-    unsafe { enter(memory, err, |_| known_event(event)) }
+    unsafe { enter(memory, err, |account| account.event(event)?.map_or(Ok(()), |event| event.synchronize())) }
 }
 
 pub(super) unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event: *mut abi::Event) {
     // SAFETY: as the header.
-    unsafe { enter_quietly(memory, |_| known_event(event)) }
+    unsafe { enter_quietly(memory, |account| account.event_destroy(event)) }
 }
 
-pub(super) unsafe extern "C" fn event_raw(
-    _memory: *const abi::Memory,
-    _event: *mut abi::Event,
-) -> *mut c_void {
+pub(super) unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Event) -> *mut c_void {
     // No event, nothing to wait for: what `sync_event` must then be.
-    std::ptr::null_mut()
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: as the header.
+    unsafe {
+        enter_quietly(memory, |account| {
+            raw = account.event(event)?.map_or(std::ptr::null_mut(), |event| event.sync_event());
+            Ok(())
+        });
+    }
+    raw
 }
 
-/// Events of devices with immediate streams are NULL, and have passed.
 pub(super) unsafe extern "C" fn call_after(
-    _memory: *const abi::Memory,
-    _events: *const *mut abi::Event,
-    _n_events: usize,
+    memory: *const abi::Memory,
+    events: *const *mut abi::Event,
+    n_events: usize,
     f: Option<unsafe extern "C" fn(*mut c_void)>,
     data: *mut c_void,
 ) {
-    if let Some(f) = f {
+    let Some(f) = f else { return };
+    // SAFETY: as the header.
+    unsafe {
+        enter_quietly(memory, |account| {
+            account.call_after(list(events, n_events, "call_after")?, Call { f, data })
+        });
+    }
+}
+
+/// What is to be called once.
+pub(crate) struct Call {
+    f: unsafe extern "C" fn(*mut c_void),
+    data: *mut c_void,
+}
+
+// SAFETY: the header says that it may be called on a thread of the host's.
+unsafe impl Send for Call {}
+
+impl Call {
+    pub(crate) fn run(self) {
         // SAFETY: the caller's own function with its own argument, once, as the header says.
-        unsafe { f(data) };
+        unsafe { (self.f)(self.data) };
     }
 }

@@ -1,0 +1,213 @@
+//! A device's primary context, and what calls into it share.
+
+use std::ffi::{CStr, c_int};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crossdock_plugin_api::{Device, Error, Result};
+
+use super::driver::{
+    Context, Driver, EVENT_DISABLE_TIMING, OUT_OF_MEMORY, Ordinal, RawEvent, RawStream, STREAM_NON_BLOCKING,
+    SUCCESS,
+};
+
+/// One device's context. It is retained for the life of the process, as every other user of the primary context wants it;
+/// streams and events are kept for reuse rather than destroyed, so that a handle which a block remembers stays one.
+pub(crate) struct Gpu {
+    pub driver: Driver,
+    pub ordinal: Ordinal,
+    pub device: Device,
+    pub capability: (u32, u32),
+    context: Context,
+    idle_events: Mutex<Vec<Handle>>,
+    idle_streams: Mutex<Vec<Handle>>,
+    /// All that were ever made, for the end.
+    streams: Mutex<Vec<Handle>>,
+}
+
+/// A handle of the driver's, which is used on any thread.
+#[derive(Clone, Copy)]
+struct Handle(*mut std::ffi::c_void);
+
+// SAFETY: the driver takes its handles on every thread.
+unsafe impl Send for Handle {}
+
+// SAFETY: as above; what changes is behind locks.
+unsafe impl Send for Gpu {}
+// SAFETY: as above.
+unsafe impl Sync for Gpu {}
+
+impl Gpu {
+    /// Retains the primary context, which takes 100 ms and more where nobody has it yet.
+    pub(crate) fn open(
+        driver: Driver,
+        device: Device,
+        ordinal: Ordinal,
+        capability: (u32, u32),
+    ) -> Result<Arc<Self>> {
+        let (mut handle, mut context) = (0, std::ptr::null_mut());
+        // SAFETY: the driver is started; both pointers are to locals.
+        unsafe {
+            driver.check("cuDeviceGet", (driver.device_get)(&mut handle, ordinal))?;
+            driver
+                .check("cuDevicePrimaryCtxRetain", (driver.primary_ctx_retain)(&mut context, handle))
+                .map_err(|e| e.context(device))?;
+        }
+        Ok(Arc::new(Self {
+            driver,
+            ordinal: handle,
+            device,
+            capability,
+            context,
+            idle_events: Mutex::default(),
+            idle_streams: Mutex::default(),
+            streams: Mutex::default(),
+        }))
+    }
+
+    /// Makes the context current on this thread for as long as the guard lives.
+    pub(crate) fn enter(&self) -> Result<Entered> {
+        let mut before = std::ptr::null_mut();
+        // SAFETY: a pointer to a local.
+        let code = unsafe { (self.driver.ctx_get_current)(&mut before) };
+        self.driver.check("cuCtxGetCurrent", code)?;
+        if before == self.context {
+            return Ok(Entered { driver: self.driver, before: None });
+        }
+        // SAFETY: a context that is retained for ever.
+        let code = unsafe { (self.driver.ctx_set_current)(self.context) };
+        self.driver.check("cuCtxSetCurrent", code)?;
+        Ok(Entered { driver: self.driver, before: Some(before) })
+    }
+
+    pub(crate) fn context(&self) -> Context {
+        self.context
+    }
+
+    /// An event without timing: a fresh one, or one that nobody has any more. The context is current.
+    pub(crate) fn take_event(&self) -> Result<RawEvent> {
+        if let Some(event) = lock(&self.idle_events).pop() {
+            return Ok(event.0);
+        }
+        let mut event = std::ptr::null_mut();
+        // SAFETY: a pointer to a local; the caller has entered.
+        let code = unsafe { (self.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
+        self.driver.check("cuEventCreate", code)?;
+        Ok(event)
+    }
+
+    /// Takes back an event that nobody refers to. Waits that were enqueued for it hold on to the moment, not to the event.
+    pub(crate) fn give_event(&self, event: RawEvent) {
+        lock(&self.idle_events).push(Handle(event));
+    }
+
+    /// A stream that does not wait for the legacy default one. The context is current.
+    pub(crate) fn take_stream(&self) -> Result<RawStream> {
+        if let Some(stream) = lock(&self.idle_streams).pop() {
+            return Ok(stream.0);
+        }
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: a pointer to a local; the caller has entered.
+        let code = unsafe { (self.driver.stream_create)(&mut stream, STREAM_NON_BLOCKING) };
+        self.driver.check("cuStreamCreate", code)?;
+        lock(&self.streams).push(Handle(stream));
+        Ok(stream)
+    }
+
+    /// Takes back a stream whose owner is done with it. What it was given still runs.
+    pub(crate) fn give_stream(&self, stream: RawStream) {
+        lock(&self.idle_streams).push(Handle(stream));
+    }
+
+    /// What follows on `stream` comes after `event`.
+    pub(crate) fn wait(&self, stream: RawStream, event: RawEvent) -> Result<()> {
+        // SAFETY: both are alive: streams of ours always are, and the event is the caller's.
+        let code = unsafe { (self.driver.stream_wait_event)(stream, event, 0) };
+        self.driver.check("cuStreamWaitEvent", code)
+    }
+
+    /// Records what `stream` has been given into a fresh event.
+    pub(crate) fn record(&self, stream: RawStream) -> Result<RawEvent> {
+        let event = self.take_event()?;
+        // SAFETY: both are of this context.
+        let code = unsafe { (self.driver.event_record)(event, stream) };
+        match self.driver.check("cuEventRecord", code) {
+            Ok(()) => Ok(event),
+            Err(error) => {
+                self.give_event(event);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        let Ok(_entered) = self.enter() else { return };
+        for stream in lock(&self.streams).drain(..) {
+            // SAFETY: made by `take_stream`, and nobody has a handle without this Gpu.
+            unsafe { (self.driver.stream_destroy)(stream.0) };
+        }
+        for event in lock(&self.idle_events).drain(..) {
+            // SAFETY: made by `take_event`, and given back.
+            unsafe { (self.driver.event_destroy)(event.0) };
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts back what was current before, so that the caller's own work with CUDA does not notice.
+pub(crate) struct Entered {
+    driver: Driver,
+    before: Option<Context>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // SAFETY: it was current on this thread; null is no context.
+            unsafe { (self.driver.ctx_set_current)(before) };
+        }
+    }
+}
+
+impl Driver {
+    /// A code as an error that names the function.
+    #[inline]
+    pub(crate) fn check(&self, function: &'static str, code: c_int) -> Result<()> {
+        if code == SUCCESS { Ok(()) } else { Err(self.error(function, code)) }
+    }
+
+    #[cold]
+    fn error(&self, function: &'static str, code: c_int) -> Error {
+        let text = format!("the CUDA driver answered {} to {function}{}", self.code_name(code), hint(code));
+        if code == OUT_OF_MEMORY { Error::out_of_memory(text) } else { Error::device(text) }
+    }
+
+    /// The driver's name for a code, with the number; the number alone where it has none.
+    pub(crate) fn code_name(&self, code: c_int) -> String {
+        let mut name = std::ptr::null();
+        // SAFETY: a pointer to a local; the driver knows which codes it knows.
+        let known = unsafe { (self.get_error_name)(code, &mut name) } == SUCCESS && !name.is_null();
+        if !known {
+            return format!("code {code}");
+        }
+        // SAFETY: a constant of the driver's.
+        format!("{} ({code})", unsafe { CStr::from_ptr(name) }.to_string_lossy())
+    }
+}
+
+/// What follows from codes that tell more than which call failed.
+fn hint(code: c_int) -> &'static str {
+    match code {
+        4 => ": the process is ending",
+        209 => ": no code for this GPU",
+        700 | 714..=719 => {
+            ": a kernel broke this process's context, and nothing on the GPU can be used until it ends"
+        }
+        900..=908 => ": a stream is under graph capture; end the capture first",
+        _ => "",
+    }
+}

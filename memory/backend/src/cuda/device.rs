@@ -1,0 +1,249 @@
+//! A CUDA device, behind the one vtable.
+
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crossdock_plugin_api::{Error, Result, abi};
+
+use super::context::Gpu;
+use super::driver::{MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, SUCCESS};
+use super::event::CudaEvent;
+use super::modules::Modules;
+use crate::device::{
+    DeviceBackend, DeviceDescription, EventHandle, Found, Stream, Transfer, kernel_name, whole_range,
+};
+use crate::resource::{Ranges, Resource};
+
+pub(crate) struct CudaDeviceBackend {
+    description: DeviceDescription,
+    gpu: Arc<Gpu>,
+    memory: Box<dyn Resource>,
+    modules: Modules,
+    /// Our own pinned blocks.
+    pinned: Arc<Ranges>,
+    backend: usize,
+}
+
+/// From here on the driver is asked whether somebody else has pinned a host address: staging what is less costs less than
+/// the answer.
+const ASK_FROM_BYTES: usize = 64 << 10;
+
+impl CudaDeviceBackend {
+    pub(crate) fn new(
+        description: DeviceDescription,
+        gpu: Arc<Gpu>,
+        memory: Box<dyn Resource>,
+        pinned: Arc<Ranges>,
+        backend: usize,
+    ) -> Self {
+        let modules = Modules::new(gpu.clone());
+        Self { description, gpu, memory, modules, pinned, backend }
+    }
+
+    /// Refuses what would break a capture or be broken by it. Only a stream whose own handle others have can be captured.
+    fn refuse_capture(&self, stream: &Stream, what: &str) -> Result<()> {
+        if !stream.exposed.load(Relaxed) || !self.is_capturing(stream)? {
+            return Ok(());
+        }
+        Err(Error::device(format!(
+            "a stream of {} is under graph capture, which {what} would break; end the capture first",
+            self.gpu.device
+        )))
+    }
+
+    fn is_capturing(&self, stream: &Stream) -> Result<bool> {
+        let _entered = self.gpu.enter()?;
+        let mut status = 0;
+        // SAFETY: a live stream of this context, and a local.
+        let code = unsafe { (self.gpu.driver.stream_is_capturing)(stream.raw, &mut status) };
+        self.gpu.driver.check("cuStreamIsCapturing", code)?;
+        Ok(status != 0)
+    }
+
+    /// Whether the devices reach the range at full speed and in stream order.
+    fn is_pinned(&self, address: usize, bytes: usize) -> bool {
+        if self.pinned.find(address).is_some_and(|range| range.reach(address, bytes).is_some()) {
+            return true;
+        }
+        if bytes < ASK_FROM_BYTES {
+            return false;
+        }
+        let mut kind = 0u32;
+        let mut which = [POINTER_MEMORY_TYPE];
+        let mut place = [(&raw mut kind).cast::<c_void>()];
+        // SAFETY: one attribute, and a local of its type.
+        let code = unsafe {
+            (self.gpu.driver.pointer_get_attributes)(
+                1,
+                which.as_mut_ptr(),
+                place.as_mut_ptr(),
+                address as u64,
+            )
+        };
+        code == SUCCESS && kind == MEMORY_TYPE_HOST as u32
+    }
+
+    /// # Safety
+    /// As [`DeviceBackend::copy`]; the context is current.
+    unsafe fn copy_one(&self, stream: &Stream, transfer: &Transfer) -> Result<()> {
+        let (to, from) = (transfer.to as u64, transfer.from as u64);
+        // SAFETY: by this function's own contract.
+        let code = unsafe { (self.gpu.driver.memcpy_async)(to, from, transfer.bytes, stream.raw) };
+        self.gpu.driver.check("cuMemcpyAsync", code)
+    }
+}
+
+impl DeviceBackend for CudaDeviceBackend {
+    fn describe(&self) -> &DeviceDescription {
+        &self.description
+    }
+
+    fn memory(&self) -> &dyn Resource {
+        &*self.memory
+    }
+
+    fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {
+        whole_range(address, bytes, &self.description.name)
+    }
+
+    fn find(&self, _address: *const c_void) -> Found {
+        // The driver knows every address of every device: the platform asks it once for all.
+        Found::No
+    }
+
+    fn host_address(&self, _address: *const c_void, _bytes: usize) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        let mut arriving = false;
+        for transfer in transfers.iter().filter(|transfer| transfer.bytes > 0) {
+            let host = match (transfer.to_cuda, transfer.from_cuda) {
+                (true, false) => Some(transfer.from as usize),
+                (false, true) => Some(transfer.to as usize),
+                _ => None,
+            };
+            if host.is_some_and(|host| !self.is_pinned(host, transfer.bytes)) {
+                self.refuse_capture(stream, "a copy from or to memory that is not pinned")?;
+                arriving |= transfer.from_cuda;
+            }
+            // SAFETY: by this function's own contract.
+            unsafe { self.copy_one(stream, transfer) }?;
+        }
+        if arriving { self.stream_synchronize(stream) } else { Ok(()) }
+    }
+
+    unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let _entered = self.gpu.enter()?;
+        // SAFETY: by this function's own contract.
+        let code = unsafe { (self.gpu.driver.memset_d8_async)(to as u64, value, bytes, stream.raw) };
+        self.gpu.driver.check("cuMemsetD8Async", code)
+    }
+
+    unsafe fn launch(
+        &self,
+        stream: &Stream,
+        kernel: &abi::Kernel,
+        grid: abi::Grid,
+        args: &[abi::Arg],
+    ) -> Result<()> {
+        let named = |e: Error| e.context(format_args!("{} on {}", kernel_name(kernel), self.gpu.device));
+        if args.len() > abi::MAX_KERNEL_ARGS {
+            return Err(named(Error::invalid_argument(format!(
+                "{} arguments were given; {} are allowed",
+                args.len(),
+                abi::MAX_KERNEL_ARGS
+            ))));
+        }
+        let _entered = self.gpu.enter()?;
+        let function = self.modules.function(kernel, grid.shared_bytes).map_err(named)?;
+        let mut block = MaybeUninit::<abi::KernelArgs>::uninit();
+        let at = block.as_mut_ptr();
+        // SAFETY: fields of a local, written in place; `args` fit, as checked above. What lies behind them is copied by the
+        // driver and read by no kernel.
+        unsafe {
+            (&raw mut (*at).n_args).write(args.len() as u64);
+            (&raw mut (*at).host_twin).write(kernel.host_twin);
+            let list = (&raw mut (*at).args).cast::<abi::Arg>();
+            std::ptr::copy_nonoverlapping(args.as_ptr(), list, args.len());
+        }
+        let mut params = [at.cast::<c_void>()];
+        // SAFETY: a function of this context whose one parameter is such a block; that the arguments are those which it
+        // declares is the word of `launch`'s caller.
+        let code = unsafe {
+            (self.gpu.driver.launch_kernel)(
+                function,
+                grid.blocks,
+                1,
+                1,
+                grid.threads,
+                1,
+                1,
+                grid.shared_bytes,
+                stream.raw,
+                params.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.gpu.driver.check("cuLaunchKernel", code).map_err(named)
+    }
+
+    fn stream_create(&self) -> Result<*mut c_void> {
+        let _entered = self.gpu.enter()?;
+        self.gpu.take_stream()
+    }
+
+    fn stream_destroy(&self, stream: &Stream) {
+        self.gpu.give_stream(stream.raw);
+    }
+
+    fn stream_synchronize(&self, stream: &Stream) -> Result<()> {
+        self.refuse_capture(stream, "waiting for it")?;
+        let _entered = self.gpu.enter()?;
+        // SAFETY: a live stream of this context.
+        let code = unsafe { (self.gpu.driver.stream_synchronize)(stream.raw) };
+        self.gpu.driver.check("cuStreamSynchronize", code)
+    }
+
+    fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()> {
+        // SAFETY: a live handle by the word of the vtable's caller.
+        let event = unsafe { CudaEvent::of(self.backend, event) }?;
+        if event.stream() == stream.raw {
+            return Ok(());
+        }
+        let _entered = self.gpu.enter()?;
+        self.gpu.wait(stream.raw, event.raw())
+    }
+
+    fn stream_wait_raw(&self, stream: &Stream, sync_event: *mut c_void) -> Result<()> {
+        if !sync_event.cast::<*mut c_void>().is_aligned() {
+            return Err(Error::invalid_argument(format!(
+                "sync_event {sync_event:p} points at no event's handle"
+            )));
+        }
+        // SAFETY: a pointer to an event's handle by the word of the vtable's caller.
+        let event = unsafe { *sync_event.cast::<*mut c_void>() };
+        if event.is_null() {
+            return Err(Error::invalid_argument(format!(
+                "sync_event {sync_event:p} points at a NULL event; it is a pointer to the event's handle, not the handle"
+            )));
+        }
+        let _entered = self.gpu.enter()?;
+        self.gpu.wait(stream.raw, event)
+    }
+
+    fn stream_is_capturing(&self, stream: &Stream) -> Result<bool> {
+        Ok(stream.exposed.load(Relaxed) && self.is_capturing(stream)?)
+    }
+
+    fn event_record(&self, stream: &Stream) -> Result<EventHandle> {
+        self.refuse_capture(stream, "an event for later")?;
+        Ok(CudaEvent::record(self.backend, &self.gpu, stream.raw)?.into_handle())
+    }
+}

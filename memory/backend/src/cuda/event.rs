@@ -1,0 +1,108 @@
+//! Events that cross the boundary.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Error, Result, abi};
+
+use super::context::Gpu;
+use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
+
+/// A moment on a stream of ours. An `Arc` of it, as a raw pointer, is the handle that crosses the boundary.
+#[repr(C)]
+pub(crate) struct CudaEvent {
+    /// Whose it is: handles of two backends must not mix.
+    backend: usize,
+    /// What a `sync_event` points at.
+    raw: RawEvent,
+    /// On which it was recorded: work that follows there needs no wait.
+    stream: RawStream,
+    gpu: Arc<Gpu>,
+}
+
+// SAFETY: the driver takes events on every thread, and nothing in here changes.
+unsafe impl Send for CudaEvent {}
+// SAFETY: as above.
+unsafe impl Sync for CudaEvent {}
+
+impl CudaEvent {
+    /// What `stream` has been given so far.
+    pub(crate) fn record(backend: usize, gpu: &Arc<Gpu>, stream: RawStream) -> Result<Arc<Self>> {
+        let _entered = gpu.enter()?;
+        let raw = gpu.record(stream)?;
+        Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
+    }
+
+    /// The handle for others; [`CudaEvent::give_up`] takes it back.
+    pub(crate) fn into_handle(self: Arc<Self>) -> *mut abi::Event {
+        Arc::into_raw(self).cast_mut().cast()
+    }
+
+    /// The event behind a handle, which stays the caller's.
+    ///
+    /// # Safety
+    /// A live handle that some backend's [`CudaEvent::into_handle`] gave.
+    pub(crate) unsafe fn of(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
+        let event = handle.cast::<Self>().cast_const();
+        // SAFETY: by this function's own contract.
+        if !event.is_aligned() || unsafe { (*event).backend } != backend {
+            return Err(Error::invalid_argument(format!("event {handle:p} was not made by this memory")));
+        }
+        // SAFETY: the handle stands for one count, which lives during the call.
+        unsafe {
+            Arc::increment_strong_count(event);
+            Ok(Arc::from_raw(event))
+        }
+    }
+
+    /// Drops the count that a handle stands for.
+    ///
+    /// # Safety
+    /// [`CudaEvent::into_handle`] gave a handle, which is not used any more.
+    pub(crate) unsafe fn give_up(self: Arc<Self>) {
+        // SAFETY: by this function's own contract.
+        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
+    }
+
+    /// The address of the driver's handle.
+    pub(crate) fn sync_event(&self) -> *mut c_void {
+        (&raw const self.raw).cast_mut().cast()
+    }
+
+    pub(crate) fn raw(&self) -> RawEvent {
+        self.raw
+    }
+
+    pub(crate) fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
+    pub(crate) fn stream(&self) -> RawStream {
+        self.stream
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        let _entered = self.gpu.enter()?;
+        // SAFETY: the event is alive, since `self` is.
+        match unsafe { (self.gpu.driver.event_query)(self.raw) } {
+            SUCCESS => Ok(true),
+            NOT_READY => Ok(false),
+            code => self.gpu.driver.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Blocks this thread until it has passed.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        // SAFETY: as above.
+        let code = unsafe { (self.gpu.driver.event_synchronize)(self.raw) };
+        self.gpu.driver.check("cuEventSynchronize", code)
+    }
+}
+
+impl Drop for CudaEvent {
+    fn drop(&mut self) {
+        self.gpu.give_event(self.raw);
+    }
+}

@@ -1,0 +1,200 @@
+//! Device memory, in stream order, from a pool of our own.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::context::Gpu;
+use super::driver::{
+    ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE, MemAccess, MemLocation, MemPool, MemPoolProps,
+    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, RawStream, SUCCESS,
+};
+use super::event::CudaEvent;
+use super::reaper::{Job, Reaper};
+use crate::device::Stream;
+use crate::resource::{Refusal, Region, Request, Resource, Uses};
+
+/// What the driver aligns blocks to at least.
+const NATURAL_ALIGNMENT: usize = 256;
+
+/// A `CUmemoryPool`. Others in the process use the default one; this one is ours alone.
+///
+/// Freeing never waits. A block that was only ever used on the stream that it was allocated on goes back in the order of
+/// that stream. One that was used elsewhere too goes back on a stream kept for this, which waits for every use, so that no
+/// stream that still has work is held up. One that strangers have seen waits there for all that is in flight.
+pub(crate) struct DevicePool {
+    gpu: Arc<Gpu>,
+    pool: Handle,
+    freeing: Handle,
+    backend: usize,
+    reaper: Arc<Reaper>,
+}
+
+#[derive(Clone, Copy)]
+struct Handle(*mut c_void);
+
+// SAFETY: the driver takes pools and streams on every thread.
+unsafe impl Send for Handle {}
+// SAFETY: as above.
+unsafe impl Sync for Handle {}
+
+impl DevicePool {
+    /// An empty pool that keeps up to `keep_bytes` of what was freed.
+    pub(crate) fn new(
+        gpu: Arc<Gpu>,
+        backend: usize,
+        reaper: Arc<Reaper>,
+        mut keep_bytes: u64,
+    ) -> Result<Self> {
+        let _entered = gpu.enter()?;
+        let props = MemPoolProps {
+            alloc_type: ALLOCATION_PINNED,
+            handle_types: 0,
+            location: MemLocation { r#type: LOCATION_DEVICE, id: gpu.ordinal },
+            win32_security_attributes: std::ptr::null_mut(),
+            max_size: 0,
+            reserved: [0; 56],
+        };
+        let mut pool: MemPool = std::ptr::null_mut();
+        // SAFETY: pointers to locals; the context is current.
+        unsafe {
+            gpu.driver.check("cuMemPoolCreate", (gpu.driver.mem_pool_create)(&mut pool, &props))?;
+            let threshold = (&raw mut keep_bytes).cast();
+            let code = (gpu.driver.mem_pool_set_attribute)(pool, POOL_RELEASE_THRESHOLD, threshold);
+            gpu.driver.check("cuMemPoolSetAttribute", code)?;
+        }
+        let freeing = Handle(gpu.take_stream()?);
+        drop(_entered);
+        Ok(Self { gpu, pool: Handle(pool), freeing, backend, reaper })
+    }
+
+    /// Lets device `peer` read and write what is allocated here.
+    pub(crate) fn share_with(&self, peer: &Gpu) -> Result<()> {
+        let _entered = self.gpu.enter()?;
+        let access = MemAccess {
+            location: MemLocation { r#type: LOCATION_DEVICE, id: peer.ordinal },
+            flags: ACCESS_READ_WRITE,
+        };
+        // SAFETY: a live pool and a local.
+        let code = unsafe { (self.gpu.driver.mem_pool_set_access)(self.pool.0, &access, 1) };
+        self.gpu.driver.check("cuMemPoolSetAccess", code)
+    }
+
+    fn attribute(&self, which: i32) -> u64 {
+        let mut value = 0u64;
+        // SAFETY: a live pool, and a local of the attribute's type.
+        unsafe { (self.gpu.driver.mem_pool_get_attribute)(self.pool.0, which, (&raw mut value).cast()) };
+        value
+    }
+
+    /// Frees `base` on a stream that waits for all that must come first.
+    fn free(&self, base: u64, home: RawStream, uses: &[Arc<CudaEvent>], lent: bool) -> Result<()> {
+        let gpu = &self.gpu;
+        let _entered = gpu.enter()?;
+        let elsewhere = || uses.iter().filter(|event| event.stream() != home);
+        let on = if !lent && elsewhere().next().is_none() {
+            home
+        } else {
+            let before = gpu.record(home)?;
+            let waited = gpu.wait(self.freeing.0, before);
+            gpu.give_event(before);
+            waited?;
+            if lent {
+                self.wait_for_everything()?;
+            }
+            elsewhere().try_for_each(|event| gpu.wait(self.freeing.0, event.raw()))?;
+            self.freeing.0
+        };
+        // SAFETY: allocated from this pool, freed once, after every use by the waits above.
+        let code = unsafe { (gpu.driver.mem_free_async)(base, on) };
+        gpu.driver.check("cuMemFreeAsync", code)
+    }
+
+    /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
+    fn wait_for_everything(&self) -> Result<()> {
+        let gpu = &self.gpu;
+        let Some(record) = gpu.driver.ctx_record_event else {
+            return Err(Error::unsupported("no cuCtxRecordEvent"));
+        };
+        let event = gpu.take_event()?;
+        // SAFETY: an event of this context.
+        let code = unsafe { record(gpu.context(), event) };
+        let waited =
+            gpu.driver.check("cuCtxRecordEvent", code).and_then(|()| gpu.wait(self.freeing.0, event));
+        gpu.give_event(event);
+        waited
+    }
+}
+
+impl Resource for DevicePool {
+    fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
+        let slack = if request.alignment > NATURAL_ALIGNMENT { request.alignment } else { 0 };
+        let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
+        let refused = |function, code| Refusal::Device { function, code };
+        let _entered = self.gpu.enter().map_err(|_| refused("cuCtxSetCurrent", 0))?;
+        let mut base = 0u64;
+        // SAFETY: a pointer to a local; pool and stream are of this context.
+        let code =
+            unsafe { (self.gpu.driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
+        if code != SUCCESS {
+            return Err(refused("cuMemAllocFromPoolAsync", code));
+        }
+        let address = if slack == 0 { base } else { base.next_multiple_of(request.alignment as u64) };
+        let pointer = |address: u64| NonNull::new(address as usize as *mut u8);
+        match (pointer(address), pointer(base)) {
+            (Some(address), Some(reachable)) => Ok(Region { address, reachable, request, home: stream.raw }),
+            _ => Err(refused("cuMemAllocFromPoolAsync", code)),
+        }
+    }
+
+    fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
+        let base = region.reachable.as_ptr() as u64;
+        // SAFETY: `free`'s caller hands over live events of this backend.
+        let events = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
+        let events: Vec<_> = events.collect();
+        if self.free(base, region.home, &events, lent).is_ok() {
+            return;
+        }
+        // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
+        let (gpu, on) = (self.gpu.clone(), self.freeing);
+        let then = Box::new(move || {
+            let on = on;
+            if let Ok(_entered) = gpu.enter() {
+                // SAFETY: allocated from this pool, freed once: what was tried before did not get so far, or the driver
+                // refused. Everything that used it has run.
+                unsafe { (gpu.driver.mem_free_async)(base, on.0) };
+            }
+        });
+        self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
+    }
+
+    fn trim(&self, _bytes: usize) -> usize {
+        let before = (self.attribute(POOL_RESERVED_CURRENT), self.attribute(POOL_USED_CURRENT));
+        self.reaper.flush();
+        if let Ok(_entered) = self.gpu.enter() {
+            // SAFETY: the context is current. What was freed behind work that is in flight is free after it.
+            unsafe {
+                (self.gpu.driver.ctx_synchronize)();
+                (self.gpu.driver.mem_pool_trim_to)(self.pool.0, 0);
+            }
+        }
+        let gained = |before: u64, which| before.saturating_sub(self.attribute(which)) as usize;
+        gained(before.0, POOL_RESERVED_CURRENT).max(gained(before.1, POOL_USED_CURRENT))
+    }
+
+    fn cached_bytes(&self) -> usize {
+        self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT)) as usize
+    }
+}
+
+impl Drop for DevicePool {
+    fn drop(&mut self) {
+        if let Ok(_entered) = self.gpu.enter() {
+            // SAFETY: nobody else has the pool; its memory goes back when the frees that were enqueued have run.
+            unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
+        }
+        self.gpu.give_stream(self.freeing.0);
+    }
+}

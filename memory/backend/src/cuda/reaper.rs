@@ -1,0 +1,199 @@
+//! What happens once the device is done with something, on a thread of its own.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use super::context::Gpu;
+use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
+use super::event::CudaEvent;
+
+/// Does things after events, without anybody waiting for it. The thread is started with the first thing to do, holds no
+/// lock while it does one, and does all of them before it is joined.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: Vec<Job>,
+    /// Taken out of `jobs`, and being done.
+    busy: usize,
+    ending: bool,
+}
+
+/// What to do, and after what.
+pub(crate) struct Job {
+    /// All of these have passed.
+    pub events: Vec<Arc<CudaEvent>>,
+    /// And everything that is in flight on these devices, strangers' work included.
+    pub everything_on: Vec<Arc<Gpu>>,
+    pub then: Box<dyn FnOnce() + Send>,
+}
+
+enum Standing {
+    Ready,
+    Later,
+    /// The device is broken: there will be no safe moment.
+    Never,
+}
+
+/// Between two looks at events: short after something has happened, longer when nothing does.
+const SHORTEST: Duration = Duration::from_micros(50);
+const LONGEST: Duration = Duration::from_millis(2);
+
+impl Reaper {
+    pub(crate) fn add(&self, job: Job) {
+        let mut thread = lock(&self.thread);
+        lock(&self.shared.state).jobs.push(job);
+        self.shared.changed.notify_all();
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            let spawned = std::thread::Builder::new().name("crossdock-reaper".into());
+            match spawned.spawn(move || shared.run()) {
+                Ok(handle) => *thread = Some(handle),
+                // No thread to be had: done here, late but safely.
+                Err(_) => {
+                    drop(thread);
+                    self.shared.drain();
+                }
+            }
+        }
+    }
+
+    /// Blocks until all that was added so far is done.
+    pub(crate) fn flush(&self) {
+        if self.is_this_thread() {
+            return;
+        }
+        let mut state = lock(&self.shared.state);
+        while !state.jobs.is_empty() || state.busy > 0 {
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_this_thread(&self) -> bool {
+        let this = std::thread::current().id();
+        lock(&self.thread).as_ref().is_some_and(|thread| thread.thread().id() == this)
+    }
+}
+
+impl Drop for Reaper {
+    fn drop(&mut self) {
+        lock(&self.shared.state).ending = true;
+        self.shared.changed.notify_all();
+        let on_itself = self.is_this_thread();
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        // The last owner may go in a job of the thread itself, which then ends on its own.
+        if let Some(thread) = thread.filter(|_| !on_itself) {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        self.relax();
+        let mut pause = SHORTEST;
+        loop {
+            let did = self.round();
+            let state = lock(&self.state);
+            if state.jobs.is_empty() {
+                if state.ending {
+                    return;
+                }
+                drop(self.changed.wait(state).unwrap_or_else(PoisonError::into_inner));
+                pause = SHORTEST;
+                continue;
+            }
+            pause = if did { SHORTEST } else { (pause * 2).min(LONGEST) };
+            drop(self.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// A capture elsewhere in the process must not be broken by what this thread asks the driver.
+    fn relax(&self) {
+        let gpu = lock(&self.state).jobs.iter().find_map(|job| {
+            job.everything_on.first().or_else(|| job.events.first().map(|event| event.gpu())).cloned()
+        });
+        if let Some(gpu) = gpu {
+            let mut mode = CAPTURE_MODE_RELAXED;
+            // SAFETY: a pointer to a local.
+            unsafe { (gpu.driver.thread_exchange_capture_mode)(&mut mode) };
+        }
+    }
+
+    /// One look at each job; whether any was done.
+    fn round(&self) -> bool {
+        let jobs = {
+            let mut state = lock(&self.state);
+            let jobs = std::mem::take(&mut state.jobs);
+            state.busy = jobs.len();
+            jobs
+        };
+        let mut did = false;
+        for job in jobs {
+            let next = job.state();
+            let mut later = None;
+            match next {
+                Standing::Ready => {
+                    did = true;
+                    (job.then)();
+                }
+                Standing::Later => later = Some(job),
+                Standing::Never => {
+                    did = true;
+                    std::mem::forget(job.then);
+                }
+            }
+            let mut state = lock(&self.state);
+            state.jobs.extend(later);
+            state.busy -= 1;
+            self.changed.notify_all();
+        }
+        did
+    }
+
+    fn drain(&self) {
+        while !lock(&self.state).jobs.is_empty() {
+            if !self.round() {
+                std::thread::sleep(SHORTEST);
+            }
+        }
+    }
+}
+
+impl Job {
+    fn state(&self) -> Standing {
+        for event in &self.events {
+            match event.is_done() {
+                Ok(true) => {}
+                Ok(false) => return Standing::Later,
+                Err(_) => return Standing::Never,
+            }
+        }
+        for gpu in &self.everything_on {
+            let Ok(_entered) = gpu.enter() else { return Standing::Never };
+            // SAFETY: the context is current.
+            match unsafe { (gpu.driver.ctx_synchronize)() } {
+                SUCCESS => {}
+                // A capture that is open may not be waited for.
+                900..=908 => return Standing::Later,
+                _ => return Standing::Never,
+            }
+        }
+        Standing::Ready
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
