@@ -1,6 +1,6 @@
 //! Null counts that nobody told.
 
-use crossdock_kernels::{Cells, null_count};
+use crossdock_kernels::Checks;
 use crossdock_memory::{Device, Result, Stream};
 
 use crate::DeviceArray;
@@ -15,17 +15,18 @@ impl DeviceArray {
     }
 }
 
-/// The null counts of several arrays on the stream's device, read back in one copy.
-pub(crate) fn count(arrays: &[&DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
+/// The null counts of several arrays on the stream's device, in one launch, read back in one copy.
+pub(crate) fn count<'a>(arrays: &[&'a DeviceArray], stream: &Stream) -> Result<Vec<usize>> {
     let device = arrays.first().map_or(stream.device(), |array| array.device());
     let stream = &stream_on(device, stream)?;
-    let mut cells = Cells::new(stream, arrays.len())?;
-    for (i, array) in arrays.iter().enumerate() {
-        if let Some(bits) = array.validity() {
-            null_count(stream, bits, array.offset(), array.len(), &mut cells, i)?;
-        }
-    }
-    Ok(cells.read(stream)?.counts().map(|n| n as usize).collect())
+    let mut checks = Checks::new();
+    let ask = |array: &'a DeviceArray| match array.validity() {
+        Some(bits) => checks.null_count(bits, array.offset(), array.len()).map(Some),
+        None => Ok(None),
+    };
+    let cells: Vec<Option<usize>> = arrays.iter().copied().map(ask).collect::<Result<_>>()?;
+    let found = checks.run(stream)?;
+    Ok(cells.into_iter().map(|cell| cell.map_or(0, |cell| found.count(cell) as usize)).collect())
 }
 
 /// The caller's stream if it works on `device`, else that device's default one.

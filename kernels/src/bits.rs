@@ -1,6 +1,8 @@
 //! Bitmaps as kernels see them: least significant bit first, from any bit on.
 
-use crossdock_memory::{Arg, Buffer};
+use crossdock_memory::Buffer;
+
+use crate::jobs::JobArg;
 
 /// The bytes that hold bits `first..first + len`, and where the first lies in them.
 pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
@@ -10,9 +12,9 @@ pub(crate) fn span(first: usize, len: usize) -> (usize, usize, usize) {
 }
 
 /// A range of a bitmap as two arguments: its bytes, and the bit at which it begins in them.
-pub(crate) fn args(bits: &Buffer, first: usize, len: usize) -> [Arg<'_>; 2] {
+pub(crate) fn args(bits: &Buffer, first: usize, len: usize) -> [JobArg<'_>; 2] {
     let (offset, bytes, shift) = span(first, len);
-    [Arg::Read { buffer: bits, offset, bytes }, Arg::Value(shift as u64)]
+    [JobArg::Read(bits, offset, bytes), JobArg::Value(shift as u64)]
 }
 
 /// An optional bitmap as two arguments: no bytes where there is none. `any` stands in for it.
@@ -20,10 +22,10 @@ pub(crate) fn optional_args<'a>(
     bits: Option<(&'a Buffer, usize)>,
     len: usize,
     any: &'a Buffer,
-) -> [Arg<'a>; 2] {
+) -> [JobArg<'a>; 2] {
     match bits {
         Some((bits, first)) => args(bits, first, len),
-        None => [Arg::Read { buffer: any, offset: 0, bytes: 0 }, Arg::Value(0)],
+        None => [JobArg::Read(any, 0, 0), JobArg::Value(0)],
     }
 }
 

@@ -1,12 +1,14 @@
 //! Booleans: one bit a value, as Arrow has them, and one byte a value, as DLPack does.
 
-use crossdock_memory::{Arg, Buffer, BufferMut, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Result, Stream};
 
 use crate::bits;
-use crate::door::{Args, grid, kernel};
+use crate::door::Args;
+use crate::jobs::{JobArg, Jobs, blocks};
+use crate::table::kernel;
 
-kernel!(UNPACK_BITS, c"crossdock_unpack_bits", unpack);
-kernel!(PACK_BYTES, c"crossdock_pack_bytes", pack);
+kernel!(UNPACK_BITS, c"crossdock_unpack_bits", (from: Read, first: Value, invert: Value, to: Write), unpack);
+kernel!(PACK_BYTES, c"crossdock_pack_bytes", (from: Read, invert: Value, to: Write), pack);
 
 /// Writes bits `first..first + len` as bytes from byte `at` on, 1 for a set bit and 0 for a clear one; the other way round
 /// if `invert`, which makes a mask of what is null out of a validity bitmap.
@@ -20,10 +22,10 @@ pub fn unpack_bits(
     at: usize,
 ) -> Result<()> {
     let [source, shift] = bits::args(from, first, len);
-    let target = Arg::Write { buffer: to, offset: at, bytes: len };
-    let mut args = [source, shift, Arg::Value(invert.into()), target];
-    // SAFETY: bitmap, first bit, whether to invert, target: as `unpack` reads them.
-    unsafe { stream.launch(&UNPACK_BITS, grid(len), &mut args) }
+    let mut jobs = Jobs::new();
+    let args = [source, shift, JobArg::Value(invert.into()), JobArg::write(to, at, len)?];
+    jobs.push(&UNPACK_BITS, blocks(len), args)?;
+    jobs.launch(stream)
 }
 
 fn unpack(args: Args<'_>) -> Option<()> {
@@ -54,11 +56,11 @@ pub fn pack_bytes(
     to: &mut BufferMut,
     at: usize,
 ) -> Result<()> {
-    let source = Arg::Read { buffer: from, offset: first, bytes: len };
-    let target = Arg::Write { buffer: to, offset: at, bytes: len.div_ceil(8) };
-    let mut args = [source, Arg::Value(invert.into()), target];
-    // SAFETY: bytes, whether to invert, target: as `pack` reads them.
-    unsafe { stream.launch(&PACK_BYTES, grid(len.div_ceil(8)), &mut args) }
+    let target = JobArg::write(to, at, len.div_ceil(8))?;
+    let mut jobs = Jobs::new();
+    let args = [JobArg::Read(from, first, len), JobArg::Value(invert.into()), target];
+    jobs.push(&PACK_BYTES, blocks(len / 4), args)?;
+    jobs.launch(stream)
 }
 
 fn pack(args: Args<'_>) -> Option<()> {

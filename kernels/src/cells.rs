@@ -1,12 +1,12 @@
 //! Where kernels put what the host wants to know.
 
-use crossdock_memory::{Arg, BufferMut, Error, Result, Stream};
+use crossdock_memory::{BufferMut, Result, Stream, WriteRange};
 
-/// A number on the stream's device for each of several launches, read back together.
+/// A number on the stream's device for each of several jobs, in one allocation, read back together.
 ///
 /// A cell begins with all bits set. A check lowers it to the first index at which something is wrong; a count adds to
-/// it, so that it holds one less than the count.
-pub struct Cells {
+/// it, so that it holds one less than the count; a number replaces it.
+pub(crate) struct Cells {
     buffer: BufferMut,
     n: usize,
 }
@@ -15,22 +15,19 @@ const BYTES: usize = 8;
 
 impl Cells {
     /// `n` untouched cells.
-    pub fn new(stream: &Stream, n: usize) -> Result<Self> {
+    pub(crate) fn new(stream: &Stream, n: usize) -> Result<Self> {
         let mut buffer = stream.memory().alloc(stream, n * BYTES)?;
         stream.fill(&mut buffer, 0, n * BYTES, 0xff)?;
         Ok(Self { buffer, n })
     }
 
-    /// The `i`-th, as an argument that a kernel changes.
-    pub(crate) fn arg(&mut self, i: usize) -> Result<Arg<'_>> {
-        if i >= self.n {
-            return Err(Error::internal(format!("cell {i} of {} was asked for", self.n)));
-        }
-        Ok(Arg::Write { buffer: &mut self.buffer, offset: i * BYTES, bytes: BYTES })
+    /// Each, as a range that a kernel changes.
+    pub(crate) fn ranges(&mut self) -> Result<Vec<WriteRange>> {
+        (0..self.n).map(|i| self.buffer.write_range(i * BYTES, BYTES)).collect()
     }
 
     /// All of them, in one copy. Blocks until the launches have run.
-    pub fn read(self, stream: &Stream) -> Result<Findings> {
+    pub(crate) fn read(self, stream: &Stream) -> Result<Findings> {
         let frozen = self.buffer.freeze(stream)?;
         let view = frozen.host_view(stream)?;
         let cells = view
@@ -40,16 +37,12 @@ impl Cells {
     }
 }
 
-/// What [`Cells`] held.
+/// The answers of [`Checks`](crate::Checks), by the numbers of their cells.
+#[derive(Default)]
 pub struct Findings(Vec<u64>);
 
 impl Findings {
-    /// The cells as counts.
-    pub fn counts(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|cell| cell.wrapping_add(1))
-    }
-
-    /// The `i`-th cell as a count.
+    /// The `i`-th as a count.
     pub fn count(&self, i: usize) -> u64 {
         self.0.get(i).map_or(0, |cell| cell.wrapping_add(1))
     }
@@ -57,5 +50,10 @@ impl Findings {
     /// The index at which check `i` found something wrong first.
     pub fn first_wrong(&self, i: usize) -> Option<u64> {
         self.0.get(i).copied().filter(|cell| *cell != u64::MAX)
+    }
+
+    /// The `i`-th as a number that was read.
+    pub fn number(&self, i: usize) -> i64 {
+        self.0.get(i).map_or(0, |cell| *cell as i64)
     }
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crossdock_memory::{bytes_of_host_arg, bytes_of_host_arg_mut};
 use crossdock_plugin_api::abi;
 
-/// The arguments of one launch on a host device.
+/// The arguments of one job on a host device, without its head.
 pub(crate) struct Args<'a>(&'a [abi::Arg]);
 
 impl<'a> Args<'a> {
@@ -40,6 +40,12 @@ impl<'a> Args<'a> {
         self.of(i, abi::ARG_WRITE).map(|arg| unsafe { bytes_of_host_arg_mut(arg) })
     }
 
+    /// What a cell holds.
+    pub(crate) fn cell(&self, cell: usize) -> Option<u64> {
+        let cell = <&[u8; 8]>::try_from(&*self.write(cell)?).ok()?;
+        Some(u64::from_ne_bytes(*cell))
+    }
+
     /// Lowers a cell to `index`, if there is one.
     pub(crate) fn found(&self, cell: usize, index: Option<usize>) -> Option<()> {
         let cell = <&mut [u8; 8]>::try_from(self.write(cell)?).ok()?;
@@ -57,18 +63,18 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Runs a twin's body; `None` from it means that the arguments are not the kernel's.
+/// Runs a twin's body for each job; `None` from it means that the arguments are not the kernel's.
 ///
 /// # Safety
 /// `args` are the `n` arguments that a host's launch gave.
 pub(crate) unsafe fn door(
     args: *const abi::Arg,
     n: usize,
-    body: impl FnOnce(Args<'_>) -> Option<()>,
+    body: impl Fn(Args<'_>) -> Option<()>,
 ) -> abi::Code {
     // SAFETY: by the caller's word; a launch without arguments may give no list.
     let args = if n == 0 || args.is_null() { &[] } else { unsafe { std::slice::from_raw_parts(args, n) } };
-    match catch_unwind(AssertUnwindSafe(|| body(Args(args)))) {
+    match catch_unwind(AssertUnwindSafe(|| each(args, body))) {
         Ok(Some(())) => abi::OK,
         Ok(None) => abi::INVALID_ARGUMENT,
         Err(payload) => {
@@ -78,27 +84,14 @@ pub(crate) unsafe fn door(
     }
 }
 
-/// Declares a kernel: its static, its name, and the body of its twin.
-macro_rules! kernel {
-    ($kernel:ident, $name:literal, $body:path) => {
-        static $kernel: crossdock_memory::Kernel = {
-            unsafe extern "C" fn entry(
-                args: *const crossdock_plugin_api::abi::Arg,
-                n: usize,
-            ) -> crossdock_plugin_api::abi::Code {
-                // SAFETY: only a host's launch calls the twin.
-                unsafe { crate::door::door(args, n, $body) }
-            }
-            crossdock_memory::Kernel::host($name, entry)
-        };
-    };
-}
-pub(crate) use kernel;
-
-/// The grid for `items` pieces of work, one a thread, which a kernel strides over if they are more.
-pub(crate) fn grid(items: usize) -> abi::Grid {
-    const THREADS: usize = 256;
-    const MOST_BLOCKS: usize = 4096;
-    let blocks = items.div_ceil(THREADS).clamp(1, MOST_BLOCKS) as u32;
-    abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 }
+/// A job begins with a head, whose upper half says how many arguments it has, the head included. The lower half is about
+/// blocks, which a host has none of.
+fn each(mut args: &[abi::Arg], body: impl Fn(Args<'_>) -> Option<()>) -> Option<()> {
+    while let Some(head) = args.first().filter(|head| head.kind == abi::ARG_VALUE) {
+        let n = usize::try_from(head.value >> 32).ok()?;
+        let (job, rest) = args.split_at_checked(n)?;
+        body(Args(job.get(1..)?))?;
+        args = rest;
+    }
+    args.is_empty().then_some(())
 }

@@ -1,10 +1,18 @@
 //! Tensors with any strides, made contiguous.
 
-use crossdock_memory::{Arg, Buffer, BufferMut, Error, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 
-use crate::door::{Args, grid, kernel};
+use crate::door::Args;
+use crate::jobs::{JobArg, Jobs, blocks};
+use crate::table::kernel;
 
-kernel!(GATHER, c"crossdock_gather", twin);
+kernel!(
+    GATHER,
+    c"crossdock_gather",
+    (from: Read, first: Value, width: Value, to: Write),
+    [size: Value, stride: Value],
+    twin
+);
 
 /// One dimension of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,17 +43,35 @@ pub fn gather(
     }
     let dims = merged(dims, width as i64);
     let len = from.len().ok_or_else(|| Error::internal("gather: a buffer of unknown length"))?;
+    check_reach(first, width, &dims, len)?;
     let mut args = vec![
-        Arg::Read { buffer: from, offset: 0, bytes: len },
-        Arg::Value(first as u64),
-        Arg::Value(width as u64),
-        Arg::Write { buffer: to, offset: at, bytes },
+        JobArg::Read(from, 0, len),
+        JobArg::Value(first as u64),
+        JobArg::Value(width as u64),
+        JobArg::write(to, at, bytes)?,
     ];
     for dim in &dims {
-        args.extend([Arg::Value(dim.size as u64), Arg::Value(dim.stride as u64)]);
+        args.extend([JobArg::Value(dim.size as u64), JobArg::Value(dim.stride as u64)]);
     }
-    // SAFETY: source, first byte, width, target, then size and stride of each dimension: as `twin` reads them.
-    unsafe { stream.launch(&GATHER, grid(bytes / width), &mut args) }
+    let mut jobs = Jobs::new();
+    jobs.push(&GATHER, blocks(bytes), args)?;
+    jobs.launch(stream)
+}
+
+/// Refuses a tensor of which an element lies outside the `len` bytes that there are.
+fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<()> {
+    let (mut low, mut high) = (first as i128, first as i128 + width as i128);
+    for dim in dims {
+        // At most 63 dimensions of at most 2^63 elements and as many bytes: no overflow before it is seen to leave.
+        let reach = (dim.size as i128 - 1) * i128::from(dim.stride);
+        if reach < 0 { low += reach } else { high += reach }
+    }
+    if low >= 0 && high <= len as i128 {
+        return Ok(());
+    }
+    Err(Error::bad_data(format!(
+        "gather: the tensor's elements lie in bytes {low}..{high} of a buffer of {len} bytes"
+    )))
 }
 
 /// Without dimensions of one (so that at most 63 are left), and with those that lie side by side made one.

@@ -1,43 +1,51 @@
 //! A dictionary's keys.
 
-use crossdock_memory::{Arg, Buffer, Error, Result, Stream};
+use crossdock_memory::{Buffer, Error, Result};
 
-use crate::door::{Args, grid, kernel};
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
+use crate::table::kernel;
 use crate::words::{IntType, Word};
-use crate::{Cells, bits};
+use crate::{Checks, bits};
 
-kernel!(CHECK_INDICES, c"crossdock_check_indices", check);
+kernel!(
+    CHECK_INDICES,
+    c"crossdock_check_indices",
+    (keys: Read, width: Value, signed: Value, validity: Read, first: Value, limit: Value, cell: Write),
+    check
+);
 
-/// Finds the first of `len` keys, from key `first` on, that is not null (`validity`: bitmap and its first bit) and is
-/// negative or not below `limit`.
-#[allow(clippy::too_many_arguments)]
-pub fn check_indices(
-    stream: &Stream,
-    keys: &Buffer,
-    key_type: IntType,
-    first: usize,
-    len: usize,
-    validity: Option<(&Buffer, usize)>,
-    limit: u64,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    let width = key_type.width_bytes;
-    if ![1, 2, 4, 8].contains(&width) {
-        return Err(Error::internal(format!("a kernel was asked for keys of {width} bytes")));
+impl<'a> Checks<'a> {
+    /// Finds the first of `len` keys, from key `first` on, that is not null (`validity`: bitmap and its first bit) and is
+    /// negative or not below `limit`.
+    pub fn indices(
+        &mut self,
+        keys: &'a Buffer,
+        key_type: IntType,
+        first: usize,
+        len: usize,
+        validity: Option<(&'a Buffer, usize)>,
+        limit: u64,
+    ) -> Result<usize> {
+        let width = key_type.width_bytes;
+        if ![1, 2, 4, 8].contains(&width) {
+            return Err(Error::internal(format!("a kernel was asked for keys of {width} bytes")));
+        }
+        let cell = self.cell();
+        let [bits, shift] = bits::optional_args(validity, len, keys);
+        let bytes = len.saturating_mul(width);
+        let args = [
+            JobArg::Read(keys, first.saturating_mul(width), bytes),
+            JobArg::Value(width as u64),
+            JobArg::Value(key_type.signed.into()),
+            bits,
+            shift,
+            JobArg::Value(limit),
+            JobArg::Cell(cell),
+        ];
+        self.push(&CHECK_INDICES, blocks(bytes), args)?;
+        Ok(cell)
     }
-    let [bits, shift] = bits::optional_args(validity, len, keys);
-    let mut args = [
-        Arg::Read { buffer: keys, offset: first.saturating_mul(width), bytes: len.saturating_mul(width) },
-        Arg::Value(width as u64),
-        Arg::Value(key_type.signed.into()),
-        bits,
-        shift,
-        Arg::Value(limit),
-        cells.arg(at)?,
-    ];
-    // SAFETY: keys, width, signedness, validity, its first bit, limit, cell: as `check` reads them.
-    unsafe { stream.launch(&CHECK_INDICES, grid(len), &mut args) }
 }
 
 fn check(args: Args<'_>) -> Option<()> {

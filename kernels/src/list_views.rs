@@ -1,38 +1,45 @@
 //! List-views: where each value lies in the child.
 
-use crossdock_memory::{Arg, Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Result};
 
-use crate::Cells;
-use crate::door::{Args, grid, kernel};
+use crate::Checks;
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
+use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
 
-kernel!(CHECK_LIST_VIEWS, c"crossdock_check_list_views", check);
+kernel!(
+    CHECK_LIST_VIEWS,
+    c"crossdock_check_list_views",
+    (offsets: Read, sizes: Read, width: Value, limit: Value, cell: Write),
+    check
+);
 
-/// Finds the first of `len` values, from value `first` on, whose offset or size is negative or that ends beyond `limit`.
-/// Arrow asks this of null values too.
-#[allow(clippy::too_many_arguments)]
-pub fn check_list_views(
-    stream: &Stream,
-    offsets: &Buffer,
-    sizes: &Buffer,
-    width_bytes: usize,
-    first: usize,
-    len: usize,
-    limit: u64,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    check_offset_width(width_bytes)?;
-    let (offset, bytes) = (first.saturating_mul(width_bytes), len.saturating_mul(width_bytes));
-    let mut args = [
-        Arg::Read { buffer: offsets, offset, bytes },
-        Arg::Read { buffer: sizes, offset, bytes },
-        Arg::Value(width_bytes as u64),
-        Arg::Value(limit),
-        cells.arg(at)?,
-    ];
-    // SAFETY: offsets, sizes, width, limit, cell: as `check` reads them.
-    unsafe { stream.launch(&CHECK_LIST_VIEWS, grid(len), &mut args) }
+impl<'a> Checks<'a> {
+    /// Finds the first of `len` values, from value `first` on, whose offset or size is negative or that ends beyond
+    /// `limit`. Arrow asks this of null values too.
+    pub fn list_views(
+        &mut self,
+        offsets: &'a Buffer,
+        sizes: &'a Buffer,
+        width_bytes: usize,
+        first: usize,
+        len: usize,
+        limit: u64,
+    ) -> Result<usize> {
+        check_offset_width(width_bytes)?;
+        let cell = self.cell();
+        let (offset, bytes) = (first.saturating_mul(width_bytes), len.saturating_mul(width_bytes));
+        let args = [
+            JobArg::Read(offsets, offset, bytes),
+            JobArg::Read(sizes, offset, bytes),
+            JobArg::Value(width_bytes as u64),
+            JobArg::Value(limit),
+            JobArg::Cell(cell),
+        ];
+        self.push(&CHECK_LIST_VIEWS, blocks(bytes), args)?;
+        Ok(cell)
+    }
 }
 
 fn check(args: Args<'_>) -> Option<()> {

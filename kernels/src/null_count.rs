@@ -1,25 +1,23 @@
 //! How many values are null.
 
-use crossdock_memory::{Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Result};
 
-use crate::door::{Args, grid, kernel};
-use crate::{Cells, bits};
+use crate::door::Args;
+use crate::jobs::{JobArg, summing_blocks};
+use crate::table::kernel;
+use crate::{Checks, bits};
 
-kernel!(NULL_COUNT, c"crossdock_null_count", twin);
+kernel!(NULL_COUNT, c"crossdock_null_count", (bits: Read, first: Value, len: Value, cell: Write), twin);
 
-/// Counts the zero bits among bits `first..first + len` of a validity bitmap into cell `at`.
-pub fn null_count(
-    stream: &Stream,
-    validity: &Buffer,
-    first: usize,
-    len: usize,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    let [bits, shift] = bits::args(validity, first, len);
-    let mut args = [bits, shift, crossdock_memory::Arg::Value(len as u64), cells.arg(at)?];
-    // SAFETY: bitmap, first bit, length, cell: as `twin` reads them.
-    unsafe { stream.launch(&NULL_COUNT, grid(len.div_ceil(64)), &mut args) }
+impl<'a> Checks<'a> {
+    /// Counts the zero bits among bits `first..first + len` of a validity bitmap.
+    pub fn null_count(&mut self, validity: &'a Buffer, first: usize, len: usize) -> Result<usize> {
+        let cell = self.cell();
+        let [bits, shift] = bits::args(validity, first, len);
+        let args = [bits, shift, JobArg::Value(len as u64), JobArg::Cell(cell)];
+        self.push(&NULL_COUNT, summing_blocks(len / 8), args)?;
+        Ok(cell)
+    }
 }
 
 fn twin(args: Args<'_>) -> Option<()> {

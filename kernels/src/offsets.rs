@@ -1,13 +1,20 @@
 //! Offsets of lists and of variable-length values: checked, and rebased after a move of a part.
 
-use crossdock_memory::{Arg, Buffer, BufferMut, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Result};
 
-use crate::Cells;
-use crate::door::{Args, grid, kernel};
+use crate::Checks;
+use crate::door::Args;
+use crate::jobs::{JobArg, Jobs, blocks};
+use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
 
-kernel!(CHECK_OFFSETS, c"crossdock_check_offsets", check);
-kernel!(REBASE_OFFSETS, c"crossdock_rebase_offsets", rebase);
+kernel!(
+    CHECK_OFFSETS,
+    c"crossdock_check_offsets",
+    (offsets: Read, width: Value, limit: Value, cell: Write),
+    check
+);
+kernel!(REBASE_OFFSETS, c"crossdock_rebase_offsets", (offsets: Write, width: Value, base: Value), rebase);
 
 /// The `len + 1` offsets from entry `first` on, `width` bytes each.
 #[derive(Clone, Copy)]
@@ -23,25 +30,25 @@ pub struct Offsets<'a> {
 }
 
 impl<'a> Offsets<'a> {
-    pub(crate) fn arg(&self) -> Arg<'a> {
-        let width = self.width_bytes;
-        let bytes = self.len.saturating_add(1).saturating_mul(width);
-        Arg::Read { buffer: self.buffer, offset: self.first.saturating_mul(width), bytes }
+    fn bytes(&self) -> usize {
+        self.len.saturating_add(1).saturating_mul(self.width_bytes)
+    }
+
+    pub(crate) fn arg(&self) -> JobArg<'a> {
+        JobArg::Read(self.buffer, self.first.saturating_mul(self.width_bytes), self.bytes())
     }
 }
 
-/// Finds the first entry, counted from `first`, that is negative, below the one before it, or above `limit`.
-pub fn check_offsets(
-    stream: &Stream,
-    offsets: Offsets<'_>,
-    limit: u64,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    check_offset_width(offsets.width_bytes)?;
-    let mut args = [offsets.arg(), Arg::Value(offsets.width_bytes as u64), Arg::Value(limit), cells.arg(at)?];
-    // SAFETY: offsets, width, limit, cell: as `check` reads them.
-    unsafe { stream.launch(&CHECK_OFFSETS, grid(offsets.len), &mut args) }
+impl<'a> Checks<'a> {
+    /// Finds the first entry, counted from `first`, that is negative, below the one before it, or above `limit`.
+    pub fn offsets(&mut self, offsets: Offsets<'a>, limit: u64) -> Result<usize> {
+        check_offset_width(offsets.width_bytes)?;
+        let cell = self.cell();
+        let width = JobArg::Value(offsets.width_bytes as u64);
+        let args = [offsets.arg(), width, JobArg::Value(limit), JobArg::Cell(cell)];
+        self.push(&CHECK_OFFSETS, blocks(offsets.bytes()), args)?;
+        Ok(cell)
+    }
 }
 
 fn check(args: Args<'_>) -> Option<()> {
@@ -69,21 +76,22 @@ fn first_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
     None
 }
 
-/// Takes `base` off the `n` offsets at byte `at` of a buffer that is being filled.
-pub fn rebase_offsets(
-    stream: &Stream,
-    buffer: &mut BufferMut,
-    at: usize,
-    n: usize,
-    width_bytes: usize,
-    base: i64,
-) -> Result<()> {
-    check_offset_width(width_bytes)?;
-    let bytes = n.saturating_mul(width_bytes);
-    let mut args =
-        [Arg::Write { buffer, offset: at, bytes }, Arg::Value(width_bytes as u64), Arg::Value(base as u64)];
-    // SAFETY: offsets, width, base: as `rebase` reads them.
-    unsafe { stream.launch(&REBASE_OFFSETS, grid(n), &mut args) }
+impl Jobs<'_> {
+    /// Takes `base` off the `n` offsets at byte `at` of a buffer that is being filled.
+    pub fn rebase_offsets(
+        &mut self,
+        buffer: &mut BufferMut,
+        at: usize,
+        n: usize,
+        width_bytes: usize,
+        base: i64,
+    ) -> Result<()> {
+        check_offset_width(width_bytes)?;
+        let bytes = n.saturating_mul(width_bytes);
+        let offsets = JobArg::write(buffer, at, bytes)?;
+        let args = [offsets, JobArg::Value(width_bytes as u64), JobArg::Value(base as u64)];
+        self.push(&REBASE_OFFSETS, blocks(bytes), args)
+    }
 }
 
 fn rebase(args: Args<'_>) -> Option<()> {

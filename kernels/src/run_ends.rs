@@ -1,38 +1,45 @@
 //! Where runs end.
 
-use crossdock_memory::{Arg, Buffer, Error, Result, Stream};
+use crossdock_memory::{Buffer, Error, Result};
 
-use crate::Cells;
-use crate::door::{Args, grid, kernel};
+use crate::Checks;
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
+use crate::table::kernel;
 use crate::words::Word;
 
-kernel!(CHECK_RUN_ENDS, c"crossdock_check_run_ends", check);
+kernel!(
+    CHECK_RUN_ENDS,
+    c"crossdock_check_run_ends",
+    (ends: Read, width: Value, covered: Value, cell: Write),
+    check
+);
 
-/// Finds the first of `len` run ends, from entry `first` on, that is not above the one before it (or above 0), or `len`
-/// if the last is below `covered`, the end of the values that the runs must cover.
-#[allow(clippy::too_many_arguments)]
-pub fn check_run_ends(
-    stream: &Stream,
-    ends: &Buffer,
-    width_bytes: usize,
-    first: usize,
-    len: usize,
-    covered: u64,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    if ![2, 4, 8].contains(&width_bytes) {
-        return Err(Error::internal(format!("a kernel was asked for run ends of {width_bytes} bytes")));
+impl<'a> Checks<'a> {
+    /// Finds the first of `len` run ends, from entry `first` on, that is not above the one before it (or above 0), or
+    /// `len` if the last is below `covered`, the end of the values that the runs must cover.
+    pub fn run_ends(
+        &mut self,
+        ends: &'a Buffer,
+        width_bytes: usize,
+        first: usize,
+        len: usize,
+        covered: u64,
+    ) -> Result<usize> {
+        if ![2, 4, 8].contains(&width_bytes) {
+            return Err(Error::internal(format!("a kernel was asked for run ends of {width_bytes} bytes")));
+        }
+        let cell = self.cell();
+        let bytes = len.saturating_mul(width_bytes);
+        let args = [
+            JobArg::Read(ends, first.saturating_mul(width_bytes), bytes),
+            JobArg::Value(width_bytes as u64),
+            JobArg::Value(covered),
+            JobArg::Cell(cell),
+        ];
+        self.push(&CHECK_RUN_ENDS, blocks(bytes), args)?;
+        Ok(cell)
     }
-    let range = (first.saturating_mul(width_bytes), len.saturating_mul(width_bytes));
-    let mut args = [
-        Arg::Read { buffer: ends, offset: range.0, bytes: range.1 },
-        Arg::Value(width_bytes as u64),
-        Arg::Value(covered),
-        cells.arg(at)?,
-    ];
-    // SAFETY: run ends, width, covered, cell: as `check` reads them.
-    unsafe { stream.launch(&CHECK_RUN_ENDS, grid(len), &mut args) }
 }
 
 fn check(args: Args<'_>) -> Option<()> {

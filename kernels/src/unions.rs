@@ -1,46 +1,69 @@
 //! A union's type ids, and a dense one's offsets.
 
-use crossdock_memory::{Arg, Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Error, Result};
 
-use crate::Cells;
-use crate::door::{Args, grid, kernel};
+use crate::Checks;
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
+use crate::table::kernel;
 use crate::words::Word;
 
-kernel!(CHECK_UNION, c"crossdock_check_union", check);
+kernel!(
+    CHECK_UNION,
+    c"crossdock_check_union",
+    (ids: Read, offsets: Read, cell: Write),
+    [len: Value],
+    check
+);
 
-/// Finds the first of `len` values, from value `first` on, whose type id is none of `children` (id, length), or in a
-/// dense union (`offsets`) whose offset lies outside that child.
-#[allow(clippy::too_many_arguments)]
-pub fn check_union(
-    stream: &Stream,
-    type_ids: &Buffer,
-    offsets: Option<&Buffer>,
-    first: usize,
-    len: usize,
-    children: &[(i8, usize)],
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    let offsets = match offsets {
-        Some(buffer) => Arg::Read { buffer, offset: first.saturating_mul(4), bytes: len.saturating_mul(4) },
-        None => Arg::Read { buffer: type_ids, offset: 0, bytes: 0 },
-    };
-    let mut args = vec![Arg::Read { buffer: type_ids, offset: first, bytes: len }, offsets, cells.arg(at)?];
-    for (id, len) in children {
-        args.extend([Arg::Value(*id as u64), Arg::Value(*len as u64)]);
+/// Type ids go from 0 to 127.
+const IDS: usize = 128;
+
+/// The length of a child that there is not.
+const NO_CHILD: u64 = u64::MAX;
+
+impl<'a> Checks<'a> {
+    /// Finds the first of `len` values, from value `first` on, whose type id is none of `children` (id, length), or in a
+    /// dense union (`offsets`) whose offset lies outside that child.
+    pub fn union(
+        &mut self,
+        type_ids: &'a Buffer,
+        offsets: Option<&'a Buffer>,
+        first: usize,
+        len: usize,
+        children: &[(i8, usize)],
+    ) -> Result<usize> {
+        let mut lens = [NO_CHILD; IDS];
+        let mut ids = 0;
+        for (id, len) in children {
+            let id = usize::try_from(*id).map_err(|_| {
+                Error::bad_data(format!("a union's type id is {id}, expected 0 to {}", IDS - 1))
+            })?;
+            if let Some(slot) = lens.get_mut(id) {
+                *slot = *len as u64;
+            }
+            ids = ids.max(id + 1);
+        }
+        let cell = self.cell();
+        let offsets = match offsets {
+            Some(buffer) => JobArg::Read(buffer, first.saturating_mul(4), len.saturating_mul(4)),
+            None => JobArg::Read(type_ids, 0, 0),
+        };
+        let args = [JobArg::Read(type_ids, first, len), offsets, JobArg::Cell(cell)];
+        let lens = lens.iter().take(ids).map(|len| JobArg::Value(*len));
+        self.push(&CHECK_UNION, blocks(len.saturating_mul(4)), args.into_iter().chain(lens))?;
+        Ok(cell)
     }
-    // SAFETY: type ids, offsets, cell, then id and length of each child: as `check` reads them.
-    unsafe { stream.launch(&CHECK_UNION, grid(len), &mut args) }
 }
 
 fn check(args: Args<'_>) -> Option<()> {
-    const CHILDREN: usize = 3;
+    const LENS: usize = 3;
     let (ids, offsets) = (args.read(0)?, args.read(1)?);
-    let mut lens = [None; 256];
-    for i in (CHILDREN..args.len()).step_by(2) {
-        *lens.get_mut(usize::from(args.value(i)? as u8))? = Some(args.value(i + 1)?);
+    let mut lens = [NO_CHILD; 256];
+    for (i, slot) in (LENS..args.len()).zip(&mut lens) {
+        *slot = args.value(i)?;
     }
-    let len_of = |id: u8| lens.get(usize::from(id)).copied().flatten();
+    let len_of = |id: u8| lens.get(usize::from(id)).copied().filter(|len| *len != NO_CHILD);
     let found = if offsets.is_empty() {
         ids.iter().position(|id| len_of(*id).is_none())
     } else {

@@ -1,43 +1,60 @@
 //! Whether text is UTF-8.
 
-use crossdock_memory::{Arg, Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Result};
 
-use crate::door::{Args, grid, kernel};
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
 use crate::offsets::Offsets;
+use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
-use crate::{Cells, bits};
+use crate::{Checks, bits};
 
-kernel!(CHECK_UTF8, c"crossdock_check_utf8", check);
+kernel!(
+    CHECK_UTF8,
+    c"crossdock_check_utf8",
+    (offsets: Read, width: Value, data: Read, validity: Read, first: Value, guard: Write, cell: Write),
+    check
+);
 
-/// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its first bit) may hold
-/// anything; values whose offsets are wrong are left to [`crate::check_offsets`].
-pub fn check_utf8(
-    stream: &Stream,
-    offsets: Offsets<'_>,
-    data: &Buffer,
-    validity: Option<(&Buffer, usize)>,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    check_offset_width(offsets.width_bytes)?;
-    let [bits, shift] = bits::optional_args(validity, offsets.len, data);
-    let mut args = [
-        offsets.arg(),
-        Arg::Value(offsets.width_bytes as u64),
-        Arg::Read { buffer: data, offset: 0, bytes: data.len().unwrap_or(0) },
-        bits,
-        shift,
-        cells.arg(at)?,
-    ];
-    // SAFETY: offsets, width, data, validity, its first bit, cell: as `check` reads them.
-    unsafe { stream.launch(&CHECK_UTF8, grid(offsets.len), &mut args) }
+impl<'a> Checks<'a> {
+    /// Finds the first value that is not UTF-8 by itself. Null values (`validity`: bitmap and its first bit) may hold
+    /// anything.
+    ///
+    /// `checked` is the cell of [`Checks::offsets`] over the same offsets: where that found something wrong, nothing is
+    /// looked at here, so that no byte is looked at for more than one value.
+    pub fn utf8(
+        &mut self,
+        offsets: Offsets<'a>,
+        checked: usize,
+        data: &'a Buffer,
+        validity: Option<(&'a Buffer, usize)>,
+    ) -> Result<usize> {
+        check_offset_width(offsets.width_bytes)?;
+        let cell = self.cell();
+        let [bits, shift] = bits::optional_args(validity, offsets.len, data);
+        let bytes = data.len().unwrap_or(0);
+        let args = [
+            offsets.arg(),
+            JobArg::Value(offsets.width_bytes as u64),
+            JobArg::Read(data, 0, bytes),
+            bits,
+            shift,
+            JobArg::Cell(checked),
+            JobArg::Cell(cell),
+        ];
+        self.push(&CHECK_UTF8, blocks(bytes), args)?;
+        Ok(cell)
+    }
 }
 
 fn check(args: Args<'_>) -> Option<()> {
     let (bytes, width, data) = (args.read(0)?, args.index(1)?, args.read(2)?);
     let (validity, first) = (args.read(3)?, args.index(4)?);
+    if args.cell(5)? != u64::MAX {
+        return Some(());
+    }
     let is_valid = |i| bits::is_set(validity, first + i);
-    args.found(5, with_offset_type!(width, T => first_wrong::<T>(bytes, data, is_valid))?)
+    args.found(6, with_offset_type!(width, T => first_wrong::<T>(bytes, data, is_valid))?)
 }
 
 fn first_wrong<T: Word>(offsets: &[u8], data: &[u8], is_valid: impl Fn(usize) -> bool) -> Option<usize> {

@@ -1,77 +1,136 @@
 //! Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
 
-use crossdock_memory::{Arg, Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Result};
+use crossdock_plugin_api::abi;
 
-use crate::door::{Args, grid, kernel};
-use crate::{Cells, bits};
+use crate::door::Args;
+use crate::jobs::{JobArg, blocks};
+use crate::table::kernel;
+use crate::{Checks, bits};
 
-kernel!(CHECK_VIEWS, c"crossdock_check_views", check);
+kernel!(
+    CHECK_VIEWS,
+    c"crossdock_check_views",
+    (views: Read, validity: Read, first: Value, utf8: Value, n_data: Value, window: Value, cell: Write),
+    [data: Read],
+    check
+);
 
 const BYTES: usize = 16;
 const IN_PLACE: usize = 12;
 
-/// Finds the first of `len` views, from view `first` on, that is not null (`validity`: bitmap and its first bit) and
-/// breaks a rule: a negative length, a range outside its data buffer, a prefix that differs from the data, bytes after a
-/// short value that are not zero, or, if `utf8`, text that is not UTF-8.
-#[allow(clippy::too_many_arguments)]
-pub fn check_views(
-    stream: &Stream,
-    views: &Buffer,
-    first: usize,
-    len: usize,
-    validity: Option<(&Buffer, usize)>,
-    data: &[Option<&Buffer>],
-    utf8: bool,
-    cells: &mut Cells,
-    at: usize,
-) -> Result<()> {
-    let [bits, shift] = bits::optional_args(validity, len, views);
-    let mut args = vec![
-        Arg::Read { buffer: views, offset: first.saturating_mul(BYTES), bytes: len.saturating_mul(BYTES) },
-        bits,
-        shift,
-        Arg::Value(utf8.into()),
-        cells.arg(at)?,
-    ];
-    // A buffer that is missing keeps its place, with no bytes.
-    args.extend(data.iter().map(|slot| {
-        let buffer = slot.unwrap_or(views);
-        Arg::Read { buffer, offset: 0, bytes: slot.and_then(Buffer::len).unwrap_or(0) }
-    }));
-    // SAFETY: views, validity, its first bit, whether text, cell, data buffers: as `check` reads them.
-    unsafe { stream.launch(&CHECK_VIEWS, grid(len), &mut args) }
+/// How many data buffers a job has room for, beside its head and its seven other arguments.
+const WINDOW: usize = abi::MAX_KERNEL_ARGS - 8;
+
+impl<'a> Checks<'a> {
+    /// Finds the first of `len` views, from view `first` on, that is not null (`validity`: bitmap and its first bit) and
+    /// breaks a rule: a negative length, a range outside its data buffer, a prefix that differs from the data, bytes after
+    /// a short value that are not zero, or, if `utf8`, text that is not UTF-8.
+    ///
+    /// Where there are more data buffers than one job has room for, several share the cell, each of which looks at the
+    /// views into its own window of them; the first looks at all that need no buffer, too.
+    pub fn views(
+        &mut self,
+        views: &'a Buffer,
+        first: usize,
+        len: usize,
+        validity: Option<(&'a Buffer, usize)>,
+        data: &[Option<&'a Buffer>],
+        utf8: bool,
+    ) -> Result<usize> {
+        let cell = self.cell();
+        let bytes = len.saturating_mul(BYTES);
+        // Without data there is one window, of no buffers.
+        for window in 0..data.len().div_ceil(WINDOW).max(1) {
+            let buffers = data.iter().skip(window * WINDOW).take(WINDOW);
+            let [bits, shift] = bits::optional_args(validity, len, views);
+            let args = [
+                JobArg::Read(views, first.saturating_mul(BYTES), bytes),
+                bits,
+                shift,
+                JobArg::Value(utf8.into()),
+                JobArg::Value(data.len() as u64),
+                JobArg::Value((window * WINDOW) as u64),
+                JobArg::Cell(cell),
+            ];
+            // A buffer that is missing keeps its place, with no bytes.
+            let buffers = buffers.map(|slot| {
+                let bytes = slot.and_then(Buffer::len).unwrap_or(0);
+                JobArg::Read(slot.unwrap_or(views), 0, bytes)
+            });
+            self.push(&CHECK_VIEWS, blocks(bytes), args.into_iter().chain(buffers))?;
+        }
+        Ok(cell)
+    }
 }
 
 fn check(args: Args<'_>) -> Option<()> {
-    const DATA: usize = 5;
+    const DATA: usize = 7;
     let (views, validity, first, utf8) = (args.read(0)?, args.read(1)?, args.index(2)?, args.value(3)? != 0);
     let data: Vec<&[u8]> = (DATA..args.len()).map(|i| args.read(i)).collect::<Option<_>>()?;
+    let window = Window { n_data: args.index(4)?, first: args.index(5)?, data: &data };
     let found = views
         .as_chunks::<BYTES>()
         .0
         .iter()
         .enumerate()
-        .find(|(i, view)| bits::is_set(validity, first + i) && !is_right(view, &data, utf8))
+        .find(|(i, view)| bits::is_set(validity, first + i) && !is_right(view, &window, utf8))
         .map(|(i, _)| i);
-    args.found(4, found)
+    args.found(6, found)
 }
 
-fn is_right(view: &[u8; BYTES], data: &[&[u8]], utf8: bool) -> bool {
-    value(view, data).is_some_and(|value| !utf8 || std::str::from_utf8(value).is_ok())
+/// Some of an array's data buffers.
+struct Window<'a> {
+    /// How many the array has.
+    n_data: usize,
+    /// The first that is here.
+    first: usize,
+    data: &'a [&'a [u8]],
 }
 
-/// What a view stands for, or `None` if it breaks a rule.
-fn value<'a>(view: &'a [u8; BYTES], data: &[&'a [u8]]) -> Option<&'a [u8]> {
-    let (head, rest) = view.split_first_chunk::<4>()?;
-    let len = usize::try_from(i32::from_ne_bytes(*head)).ok()?;
-    if len <= IN_PLACE {
-        let (value, padding) = rest.split_at_checked(len)?;
-        return padding.iter().all(|byte| *byte == 0).then_some(value);
+/// Whether a view keeps the rules, as far as this window can tell.
+fn is_right(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
+    match value(view, window) {
+        Found::Value(value) => !utf8 || std::str::from_utf8(value).is_ok(),
+        Found::Elsewhere => true,
+        Found::Wrong => false,
     }
-    let (prefix, rest) = rest.split_first_chunk::<4>()?;
-    let (buffer, offset) = rest.split_first_chunk::<4>()?;
-    let buffer = usize::try_from(i32::from_ne_bytes(*buffer)).ok()?;
-    let offset = usize::try_from(i32::from_ne_bytes(offset.try_into().ok()?)).ok()?;
-    let value = data.get(buffer)?.get(offset..offset.checked_add(len)?)?;
-    value.starts_with(prefix).then_some(value)
+}
+
+enum Found<'a> {
+    Value(&'a [u8]),
+    /// Another window's to look at.
+    Elsewhere,
+    Wrong,
+}
+
+fn value<'a>(view: &'a [u8; BYTES], window: &Window<'a>) -> Found<'a> {
+    let word = |i: usize| {
+        let bytes = view.get(i * 4..).and_then(|rest| rest.first_chunk::<4>());
+        usize::try_from(bytes.map_or(-1, |bytes| i32::from_ne_bytes(*bytes)))
+    };
+    let (_, rest) = view.split_at(4);
+    let Ok(len) = word(0) else { return window.of_first(Found::Wrong) };
+    if let (0..=IN_PLACE, Some((value, padding))) = (len, rest.split_at_checked(len)) {
+        let zeros = padding.iter().all(|byte| *byte == 0);
+        return window.of_first(if zeros { Found::Value(value) } else { Found::Wrong });
+    }
+    let Some(buffer) = word(2).ok().filter(|buffer| *buffer < window.n_data) else {
+        return window.of_first(Found::Wrong);
+    };
+    let Some(data) = buffer.checked_sub(window.first).and_then(|i| window.data.get(i)) else {
+        return Found::Elsewhere;
+    };
+    let range = word(3).ok().and_then(|offset| data.get(offset..offset.checked_add(len)?));
+    match (range, rest.first_chunk::<4>()) {
+        (Some(value), Some(prefix)) if value.starts_with(prefix) => Found::Value(value),
+        _ => Found::Wrong,
+    }
+}
+
+impl Window<'_> {
+    /// What needs no buffer is the first window's to look at.
+    fn of_first<'a>(&self, found: Found<'a>) -> Found<'a> {
+        if self.first == 0 { found } else { Found::Elsewhere }
+    }
 }

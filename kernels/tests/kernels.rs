@@ -7,10 +7,16 @@ use common::{bit, buffer, noise, on_every_device};
 use crossdock_kernels::*;
 use crossdock_memory::Stream;
 
-fn one(stream: &Stream, launch: impl FnOnce(&mut Cells)) -> Findings {
-    let mut cells = Cells::new(stream, 1).unwrap();
-    launch(&mut cells);
-    cells.read(stream).unwrap()
+fn one<'a>(stream: &Stream, ask: impl FnOnce(&mut Checks<'a>) -> usize) -> (Findings, usize) {
+    let mut checks = Checks::new();
+    let cell = ask(&mut checks);
+    (checks.run(stream).unwrap(), cell)
+}
+
+/// What one check found first.
+fn first_wrong<'a>(stream: &Stream, ask: impl FnOnce(&mut Checks<'a>) -> usize) -> Option<u64> {
+    let (found, cell) = one(stream, ask);
+    found.first_wrong(cell)
 }
 
 #[test]
@@ -21,8 +27,8 @@ fn nulls_are_counted_from_any_bit_and_over_any_length() {
         for first in 0..64 {
             for len in [0, 1, 7, 8, 9, 63, 64, 65, 200] {
                 let expected = (first..first + len).filter(|i| !bit(&bytes, *i)).count() as u64;
-                let found = one(s, |cells| null_count(s, &bits, first, len, cells, 0).unwrap());
-                assert_eq!(found.count(0), expected, "{first} {len}");
+                let (found, cell) = one(s, |checks| checks.null_count(&bits, first, len).unwrap());
+                assert_eq!(found.count(cell), expected, "{first} {len}");
             }
         }
     });
@@ -37,7 +43,9 @@ fn a_shifted_bitmap_begins_at_bit_0_and_ends_in_zeros() {
             for len in [1, 7, 8, 9, 100] {
                 let mut to = s.memory().alloc(s, 40).unwrap();
                 s.fill(&mut to, 0, 40, 0xff).unwrap();
-                shift_bits(s, &bits, first, len, &mut to, 3).unwrap();
+                let mut jobs = Jobs::new();
+                jobs.shift_bits(&bits, first, len, &mut to, 3).unwrap();
+                jobs.launch(s).unwrap();
                 let to = to.freeze(s).unwrap();
                 let view = to.host_view(s).unwrap();
                 let bytes_out = len.div_ceil(8);
@@ -67,8 +75,8 @@ fn the_first_offset_out_of_order_is_found_in_both_widths() {
                 let bytes: Vec<u8> = if width_bytes == 4 { narrow.collect() } else { wide.collect() };
                 let bytes = buffer(s, &bytes);
                 let offsets = Offsets { buffer: &bytes, width_bytes, first: 0, len: 3 };
-                let found = one(s, |cells| check_offsets(s, offsets, limit, cells, 0).unwrap());
-                assert_eq!(found.first_wrong(0), expected, "{values:?}");
+                let found = first_wrong(s, |checks| checks.offsets(offsets, limit).unwrap());
+                assert_eq!(found, expected, "{values:?}");
             }
         }
     });
@@ -83,7 +91,9 @@ fn rebased_offsets_lose_their_base_and_nothing_else_changes() {
             Ok(())
         };
         let mut bytes = s.memory().alloc_with(s, 32, fill).unwrap();
-        rebase_offsets(s, &mut bytes, 8, 2, 8, 100).unwrap();
+        let mut jobs = Jobs::new();
+        jobs.rebase_offsets(&mut bytes, 8, 2, 8, 100).unwrap();
+        jobs.launch(s).unwrap();
         let bytes = bytes.freeze(s).unwrap();
         let view = bytes.host_view(s).unwrap();
         let words: Vec<i64> =
@@ -104,10 +114,7 @@ fn keys_of_every_width_and_sign_are_checked_where_they_are_not_null() {
                 let first = |validity: Option<u8>| {
                     let bits = validity.map(|bits| buffer(s, &[bits << 1]));
                     let validity = bits.as_ref().map(|bits| (bits, 1));
-                    let found = one(s, |cells| {
-                        check_indices(s, &keys, key_type, 0, 4, validity, 4, cells, 0).unwrap()
-                    });
-                    found.first_wrong(0)
+                    first_wrong(s, |checks| checks.indices(&keys, key_type, 0, 4, validity, 4).unwrap())
                 };
                 assert_eq!(first(None), Some(2), "{key_type:?}");
                 assert_eq!(first(Some(0b1011)), Some(3), "{key_type:?}");
@@ -125,30 +132,33 @@ fn text_is_checked_value_by_value() {
             ([0, 1, 3, 7], None),
             ([0, 2, 3, 7], Some(0)),
             ([1, 3, 5, 7], Some(1)),
-            // Values whose range is wrong are another kernel's to find.
-            ([0, 1, 900, 901], None),
+            // Where offsets are wrong, nothing is looked at.
+            ([0, 2, 900, 901], None),
             ([3, 1, -4, 7], None),
         ] {
             let bytes: Vec<u8> = offsets.iter().flat_map(|v: &i32| v.to_ne_bytes()).collect();
             let bytes = buffer(s, &bytes);
             let offsets = Offsets { buffer: &bytes, width_bytes: 4, first: 0, len: 3 };
-            let found = one(s, |cells| check_utf8(s, offsets, &data, None, cells, 0).unwrap());
-            assert_eq!(found.first_wrong(0), expected);
+            let found = first_wrong(s, |checks| {
+                let checked = checks.offsets(offsets, 7).unwrap();
+                checks.utf8(offsets, checked, &data, None).unwrap()
+            });
+            assert_eq!(found, expected);
         }
     });
 }
 
 #[test]
-fn many_launches_share_one_read() {
+fn many_checks_share_their_launches_and_one_read() {
     on_every_device(|s| {
-        let bits = buffer(s, &[0b1010_1010; 4]);
-        let before = s.memory().alloc(s, 8).unwrap();
-        drop(before);
-        let mut cells = Cells::new(s, 3).unwrap();
-        null_count(s, &bits, 0, 32, &mut cells, 0).unwrap();
-        null_count(s, &bits, 1, 1, &mut cells, 2).unwrap();
-        assert!(null_count(s, &bits, 1, 1, &mut cells, 3).is_err());
-        assert_eq!(cells.read(s).unwrap().counts().collect::<Vec<_>>(), [16, 0, 0]);
+        let bits = buffer(s, &[0b1010_1010; 40]);
+        let mut checks = Checks::new();
+        // More than one launch has room for.
+        let cells: Vec<usize> = (0..100).map(|i| checks.null_count(&bits, i, 2 * i).unwrap()).collect();
+        let found = checks.run(s).unwrap();
+        for (i, cell) in cells.into_iter().enumerate() {
+            assert_eq!(found.count(cell), i as u64);
+        }
     });
 }
 
@@ -156,10 +166,13 @@ fn many_launches_share_one_read() {
 fn a_range_outside_the_buffer_is_refused_before_the_launch() {
     on_every_device(|s| {
         let bits = buffer(s, &[0; 4]);
-        let mut cells = Cells::new(s, 1).unwrap();
-        assert!(null_count(s, &bits, 0, 33, &mut cells, 0).is_err());
+        let mut checks = Checks::new();
+        checks.null_count(&bits, 0, 33).unwrap();
+        assert!(checks.run(s).is_err());
         let offsets = Offsets { buffer: &bits, width_bytes: 4, first: 0, len: 1 };
-        assert!(check_offsets(s, offsets, 0, &mut cells, 0).is_err());
-        assert!(check_offsets(s, Offsets { width_bytes: 3, ..offsets }, 0, &mut cells, 0).is_err());
+        let mut checks = Checks::new();
+        checks.offsets(offsets, 0).unwrap();
+        assert!(checks.run(s).is_err());
+        assert!(Checks::new().offsets(Offsets { width_bytes: 3, ..offsets }, 0).is_err());
     });
 }

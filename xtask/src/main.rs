@@ -6,6 +6,7 @@ mod capi;
 mod cargo;
 mod demo;
 mod gpu_bundle;
+mod kernels;
 mod test;
 mod tidy;
 
@@ -48,6 +49,10 @@ enum Command {
     Bless(bless::Options),
     /// Run the benchmarks, each beside its peer; arguments after `--` go to them
     Bench(bench::Options),
+    /// Compile kernels/cuda into kernels/images, by a compiler from the Python package index: no GPU, no toolkit
+    ///
+    /// With --check, hold the images to the record of their sources and, where the compiler can be had, to what it makes.
+    Kernels(kernels::Options),
     /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for applications in C and C++
     Capi(capi::Options),
     /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
@@ -72,6 +77,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Tidy => tidy::run(&workspace)?,
         Command::Bless(options) => bless::run(&workspace, &options)?,
         Command::Bench(options) => bench::run(&workspace, &options)?,
+        Command::Kernels(options) => kernels::run(&workspace, &options)?,
         Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
     }

@@ -1,6 +1,6 @@
 //! The copies, and the arrays over them.
 
-use crossdock_kernels::{rebase_offsets, shift_bits};
+use crossdock_kernels::Jobs;
 use crossdock_memory::{Buffer, Copies, Error, Result, Stream};
 
 use super::plan::{Node, Plan};
@@ -16,15 +16,17 @@ pub(super) fn build(plan: Plan<'_>, target: &Stream, copier: &Stream) -> Result<
     }
     copies.submit(copier)?;
     target.wait(&copier.record()?)?;
+    let mut jobs = Jobs::new();
     for piece in &plan.pieces {
         if let Some((first, len)) = piece.bits {
-            shift_bits(target, piece.from, first, len, &mut block, piece.to)?;
+            jobs.shift_bits(piece.from, first, len, &mut block, piece.to)?;
         }
     }
     for rebase in &plan.rebases {
         let at = plan.pieces.get(rebase.piece).map_or(0, |piece| piece.to);
-        rebase_offsets(target, &mut block, at, rebase.n, rebase.width, rebase.base)?;
+        jobs.rebase_offsets(&mut block, at, rebase.n, rebase.width, rebase.base)?;
     }
+    jobs.launch(target)?;
     let block = block.freeze(target)?;
     let mut made: Vec<Option<DeviceArray>> = plan.nodes.iter().map(|_| None).collect();
     // Children come after their parents, so that backwards each finds its own made.

@@ -1,7 +1,7 @@
 //! What there is to check, and the launch of each check.
 
-use crossdock_kernels::{self as kernels, Cells, IntType, Offsets};
-use crossdock_memory::{Buffer, Result, Stream};
+use crossdock_kernels::{Checks, IntType, Offsets};
+use crossdock_memory::{Buffer, Result};
 
 use crate::layout::{BufferKind, ChildRule, Children};
 use crate::{DeviceArray, DeviceBatch};
@@ -20,7 +20,7 @@ pub(super) enum Rule<'a> {
     NullCount { validity: &'a Buffer, claimed: usize },
     /// Offsets rise, up to `limit`.
     Offsets { offsets: &'a Buffer, width: usize, limit: u64 },
-    /// Text is UTF-8.
+    /// Text is UTF-8. Comes right after the check of its offsets.
     Utf8 { offsets: &'a Buffer, width: usize, data: &'a Buffer },
     /// Keys are below `limit`.
     Keys { keys: &'a Buffer, key_type: IntType, limit: u64 },
@@ -44,33 +44,25 @@ impl<'a> Check<'a> {
         checks
     }
 
-    /// Puts the kernel for this check to work.
-    pub(super) fn launch(&self, stream: &Stream, cells: &mut Cells, at: usize) -> Result<()> {
+    /// Asks the kernel for this check; returns its cell. `before` is that of the check before this one.
+    pub(super) fn ask(&self, checks: &mut Checks<'a>, before: usize) -> Result<usize> {
         let (array, first, len) = (self.array, self.array.offset(), self.array.len());
         let validity = array.validity().map(|bits| (bits, first));
         let entries = |buffer, width_bytes| Offsets { buffer, width_bytes, first, len };
         match &self.rule {
-            Rule::NullCount { validity, .. } => kernels::null_count(stream, validity, first, len, cells, at),
-            Rule::Offsets { offsets, width, limit } => {
-                kernels::check_offsets(stream, entries(*offsets, *width), *limit, cells, at)
-            }
+            Rule::NullCount { validity, .. } => checks.null_count(validity, first, len),
+            Rule::Offsets { offsets, width, limit } => checks.offsets(entries(offsets, *width), *limit),
             Rule::Utf8 { offsets, width, data } => {
-                kernels::check_utf8(stream, entries(*offsets, *width), data, validity, cells, at)
+                checks.utf8(entries(offsets, *width), before, data, validity)
             }
             Rule::Keys { keys, key_type, limit } => {
-                kernels::check_indices(stream, keys, *key_type, first, len, validity, *limit, cells, at)
+                checks.indices(keys, *key_type, first, len, validity, *limit)
             }
-            Rule::Views { views, data, utf8 } => {
-                kernels::check_views(stream, views, first, len, validity, data, *utf8, cells, at)
-            }
-            Rule::Union { ids, offsets, children } => {
-                kernels::check_union(stream, ids, *offsets, first, len, children, cells, at)
-            }
-            Rule::RunEnds { ends, width, covered } => {
-                kernels::check_run_ends(stream, ends, *width, first, len, *covered, cells, at)
-            }
+            Rule::Views { views, data, utf8 } => checks.views(views, first, len, validity, data, *utf8),
+            Rule::Union { ids, offsets, children } => checks.union(ids, *offsets, first, len, children),
+            Rule::RunEnds { ends, width, covered } => checks.run_ends(ends, *width, first, len, *covered),
             Rule::ListViews { offsets, sizes, width, limit } => {
-                kernels::check_list_views(stream, offsets, sizes, *width, first, len, *limit, cells, at)
+                checks.list_views(offsets, sizes, *width, first, len, *limit)
             }
         }
     }

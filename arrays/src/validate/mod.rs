@@ -3,7 +3,7 @@
 mod collect;
 mod explain;
 
-use crossdock_kernels::Cells;
+use crossdock_kernels::Checks;
 use crossdock_memory::{Result, Stream};
 
 use crate::DeviceBatch;
@@ -23,7 +23,8 @@ pub enum Level {
 ///
 /// [`Level::Layout`] finds nothing new: no batch exists that was not checked so when it was made. [`Level::Full`] looks
 /// at null counts, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
-/// dictionary keys, type ids, dense offsets and run ends. All kernels run before one copy brings back what they found;
+/// dictionary keys, type ids, dense offsets and run ends. Each kernel is
+/// launched once for all columns, and one copy brings back what they found;
 /// sizes that are unknown are resolved first.
 pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()> {
     if level == Level::Layout {
@@ -36,10 +37,11 @@ pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()
     if checks.is_empty() {
         return Ok(());
     }
-    let mut cells = Cells::new(&stream, checks.len())?;
-    for (i, check) in checks.iter().enumerate() {
-        check.launch(&stream, &mut cells, i)?;
+    let mut questions = Checks::new();
+    let mut cells = Vec::with_capacity(checks.len());
+    for check in &checks {
+        cells.push(check.ask(&mut questions, cells.last().copied().unwrap_or(0))?);
     }
-    let found = cells.read(&stream)?;
-    checks.iter().enumerate().try_for_each(|(i, check)| check.verdict(&found, i, &stream))
+    let found = questions.run(&stream)?;
+    checks.iter().zip(cells).try_for_each(|(check, cell)| check.verdict(&found, cell, &stream))
 }

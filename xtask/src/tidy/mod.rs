@@ -40,6 +40,7 @@ fn complaints(workspace: &Workspace) -> Result<Vec<String>> {
     all.extend(texts::check(&texts));
     all.extend(papers::check(&texts));
     all.extend(versions::check(&texts));
+    all.extend(crate::kernels::check_record(&workspace.root));
     Ok(all)
 }
 

@@ -1,0 +1,39 @@
+// What a kernel is given: the types of crossdock.h, word by word (a test holds them to it), since the compiler that makes
+// the images has no headers of its own.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+
+typedef u32 uint32_t;
+typedef u64 uint64_t;
+typedef i32 crossdock_code;
+
+typedef uint32_t crossdock_arg_kind;
+#define CROSSDOCK_ARG_VALUE 0u
+#define CROSSDOCK_ARG_READ 1u
+#define CROSSDOCK_ARG_WRITE 2u
+
+typedef struct crossdock_arg {
+  uint64_t value;
+  uint64_t bytes;
+  crossdock_arg_kind kind;
+  uint32_t reserved;
+} crossdock_arg;
+
+#define CROSSDOCK_MAX_KERNEL_ARGS 168
+
+typedef struct crossdock_kernel_args {
+  uint64_t n_args;
+  crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
+  crossdock_arg args[CROSSDOCK_MAX_KERNEL_ARGS];
+} crossdock_kernel_args;
+
+static_assert(sizeof(u8) == 1 && sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "fixed widths");
+static_assert(sizeof(crossdock_arg) == 24 && sizeof(crossdock_kernel_args) == 4048, "the layout of crossdock.h");

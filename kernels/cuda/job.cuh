@@ -1,0 +1,76 @@
+// A launch is a list of jobs, one after the other in its arguments. Each begins with a head: in its lower half the block
+// after the job's last, in its upper half how many arguments the job has, the head included. What follows is the kernel's
+// own, named by PARAMS.
+#pragma once
+#include "crossdock.cuh"
+
+#define DEVICE static __device__ __forceinline__
+#define THREADS 256
+#define KERNEL(name) \
+  extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ crossdock_kernel_args launch)
+// The names of a job's arguments, in order, as the table in table.rs has them.
+#define PARAMS(...) enum { HEAD, __VA_ARGS__ }
+
+// Bytes that a job reads.
+struct Bytes {
+  const u8* at;
+  u64 len;
+};
+
+// Bytes that a job writes.
+struct Target {
+  u8* at;
+  u64 len;
+};
+
+struct Job {
+  const crossdock_arg* args;
+  u32 n;
+  // This thread among those of the job, and how many they are.
+  u64 thread;
+  u64 threads;
+
+  __device__ __forceinline__ u64 value(u32 i) const { return is(i, CROSSDOCK_ARG_VALUE) ? args[i].value : 0; }
+
+  __device__ __forceinline__ Bytes read(u32 i) const {
+    Bytes none = {0, 0};
+    if (!is(i, CROSSDOCK_ARG_READ)) return none;
+    Bytes bytes = {(const u8*)args[i].value, args[i].bytes};
+    return bytes;
+  }
+
+  __device__ __forceinline__ Target write(u32 i) const {
+    Target none = {0, 0};
+    if (!is(i, CROSSDOCK_ARG_WRITE)) return none;
+    Target target = {(u8*)args[i].value, args[i].bytes};
+    return target;
+  }
+
+  __device__ __forceinline__ bool is(u32 i, u32 kind) const { return i < n && args[i].kind == kind; }
+};
+
+// The job that this block works for. There is none for a block too many.
+DEVICE bool find_job(const crossdock_kernel_args& launch, Job& job) {
+  u32 begin = 0;
+  u64 n_args = launch.n_args < CROSSDOCK_MAX_KERNEL_ARGS ? launch.n_args : CROSSDOCK_MAX_KERNEL_ARGS;
+  for (u64 at = 0; at < n_args;) {
+    u64 head = launch.args[at].value;
+    u32 end = (u32)head;
+    u64 n = head >> 32;
+    if (n == 0 || n > n_args - at) return false;
+    if (blockIdx.x < end) {
+      job.args = launch.args + at;
+      job.n = (u32)n;
+      job.thread = (u64)(blockIdx.x - begin) * THREADS + threadIdx.x;
+      job.threads = (u64)(end - begin) * THREADS;
+      return true;
+    }
+    begin = end;
+    at += n;
+  }
+  return false;
+}
+
+#define FIND_JOB            \
+  Job job;                  \
+  if (!find_job(launch, job)) return

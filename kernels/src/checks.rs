@@ -1,0 +1,54 @@
+//! Questions about contents, answered together.
+
+use crossdock_memory::{Result, Stream};
+
+use crate::jobs::{JobArg, Jobs};
+use crate::table::Row;
+use crate::{Cells, Findings};
+
+/// Looks at contents that are collected and then launched together: each kernel once for all of them, where the
+/// arguments have room, and one copy that brings back what they found.
+///
+/// Each question is answered in the cell whose number it returns.
+#[derive(Default)]
+pub struct Checks<'a> {
+    jobs: Jobs<'a>,
+    n: usize,
+}
+
+impl<'a> Checks<'a> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether nothing was asked.
+    pub fn is_empty(&self) -> bool {
+        self.n == 0
+    }
+
+    /// The next cell.
+    pub(crate) fn cell(&mut self) -> usize {
+        self.n += 1;
+        self.n - 1
+    }
+
+    pub(crate) fn push(
+        &mut self,
+        row: &'static Row,
+        blocks: u32,
+        args: impl IntoIterator<Item = JobArg<'a>>,
+    ) -> Result<()> {
+        self.jobs.push(row, blocks, args)
+    }
+
+    /// Launches all of them and waits for the answers.
+    pub fn run(self, stream: &Stream) -> Result<Findings> {
+        if self.n == 0 {
+            return Ok(Findings::default());
+        }
+        let mut cells = Cells::new(stream, self.n)?;
+        self.jobs.launch_with(stream, Some(&mut cells))?;
+        cells.read(stream)
+    }
+}

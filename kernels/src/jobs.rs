@@ -1,0 +1,158 @@
+//! Many jobs, few launches.
+
+use crossdock_memory::{Arg, Buffer, BufferMut, Error, Result, Stream, WriteRange};
+use crossdock_plugin_api::abi;
+
+use crate::Cells;
+use crate::table::{Kind, Row};
+
+/// Work on buffers that are being filled, collected and then launched: each kernel once, or as often as its arguments
+/// have no room in one launch.
+///
+/// The jobs of one kernel are in no order, and no two may write the same bytes.
+#[derive(Default)]
+pub struct Jobs<'a> {
+    kernels: Vec<Queue<'a>>,
+}
+
+/// The jobs of one kernel.
+struct Queue<'a> {
+    row: &'static Row,
+    /// Of all jobs, one after the other, without heads.
+    args: Vec<JobArg<'a>>,
+    /// How many arguments each has, and how many blocks work for it.
+    jobs: Vec<(usize, u32)>,
+}
+
+/// One argument of a job.
+pub(crate) enum JobArg<'a> {
+    Value(u64),
+    Read(&'a Buffer, usize, usize),
+    Write(WriteRange),
+    /// One of the cells that the jobs are launched with.
+    Cell(usize),
+}
+
+impl JobArg<'_> {
+    pub(crate) fn write(buffer: &mut BufferMut, offset: usize, bytes: usize) -> Result<Self> {
+        Ok(Self::Write(buffer.write_range(offset, bytes)?))
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Value(_) => Kind::Value,
+            Self::Read(..) => Kind::Read,
+            Self::Write(_) | Self::Cell(_) => Kind::Write,
+        }
+    }
+}
+
+/// Threads of a block, as the sources have it.
+const THREADS: usize = 256;
+
+/// Blocks for a job that moves so many bytes, 16 a thread and step: enough to fill the largest device several times over,
+/// so that the last wave is a small part of all.
+pub(crate) fn blocks(bytes: usize) -> u32 {
+    bytes.div_ceil(THREADS * 16).clamp(1, 4224) as u32
+}
+
+/// Likewise for one that ends in an addition to a cell by each block.
+pub(crate) fn summing_blocks(bytes: usize) -> u32 {
+    blocks(bytes / 4).min(1056)
+}
+
+impl<'a> Jobs<'a> {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether there is nothing to launch.
+    pub fn is_empty(&self) -> bool {
+        self.kernels.is_empty()
+    }
+
+    /// Adds a job, after a look at whether its arguments are what the kernel's row says.
+    pub(crate) fn push(
+        &mut self,
+        row: &'static Row,
+        blocks: u32,
+        args: impl IntoIterator<Item = JobArg<'a>>,
+    ) -> Result<()> {
+        let i = match self.kernels.iter().position(|queue| std::ptr::eq(queue.row, row)) {
+            Some(i) => i,
+            None => {
+                self.kernels.push(Queue { row, args: Vec::new(), jobs: Vec::new() });
+                self.kernels.len() - 1
+            }
+        };
+        let Some(queue) = self.kernels.get_mut(i) else { return Ok(()) };
+        let before = queue.args.len();
+        queue.args.extend(args);
+        let new = queue.args.get(before..).unwrap_or(&[]);
+        let n = new.len();
+        let fits = row.takes(n) && new.iter().enumerate().all(|(i, arg)| row.kind(i) == Some(arg.kind()));
+        if fits && n < abi::MAX_KERNEL_ARGS {
+            queue.jobs.push((n, blocks.max(1)));
+            return Ok(());
+        }
+        queue.args.truncate(before);
+        let name = row.name.to_string_lossy();
+        Err(if fits {
+            Error::unsupported(format!(
+                "{name} was given {n} arguments, and a launch has room for {}",
+                abi::MAX_KERNEL_ARGS - 1
+            ))
+        } else {
+            Error::internal(format!("{name} was given {n} arguments that are not those of its row"))
+        })
+    }
+
+    /// Enqueues all of them on `stream`, the kernels in the order in which they were first asked for.
+    pub fn launch(self, stream: &Stream) -> Result<()> {
+        self.launch_with(stream, None)
+    }
+
+    pub(crate) fn launch_with(self, stream: &Stream, cells: Option<&mut Cells>) -> Result<()> {
+        let cells = cells.map_or(Ok(Vec::new()), Cells::ranges)?;
+        self.kernels.iter().try_for_each(|queue| queue.launch(stream, &cells))
+    }
+}
+
+impl Queue<'_> {
+    fn launch(&self, stream: &Stream, cells: &[WriteRange]) -> Result<()> {
+        let mut rest = self.args.as_slice();
+        let mut args: Vec<Arg<'_>> = Vec::with_capacity(abi::MAX_KERNEL_ARGS);
+        let mut end = 0;
+        for (n, blocks) in &self.jobs {
+            if args.len() + 1 + n > abi::MAX_KERNEL_ARGS {
+                self.launch_one(stream, end, &mut args)?;
+                (args, end) = (Vec::with_capacity(abi::MAX_KERNEL_ARGS), 0);
+            }
+            let (own, others) = rest.split_at_checked(*n).unwrap_or((rest, &[]));
+            rest = others;
+            end += blocks;
+            args.push(Arg::Value((*n as u64 + 1) << 32 | u64::from(end)));
+            for arg in own {
+                args.push(match arg {
+                    JobArg::Value(value) => Arg::Value(*value),
+                    JobArg::Read(buffer, offset, bytes) => {
+                        Arg::Read { buffer, offset: *offset, bytes: *bytes }
+                    }
+                    JobArg::Write(range) => Arg::WriteTo(range),
+                    JobArg::Cell(i) => Arg::WriteTo(cells.get(*i).ok_or_else(|| {
+                        Error::internal(format!("cell {i} of {} was asked for", cells.len()))
+                    })?),
+                });
+            }
+        }
+        if args.is_empty() { Ok(()) } else { self.launch_one(stream, end, &mut args) }
+    }
+
+    fn launch_one(&self, stream: &Stream, blocks: u32, args: &mut [Arg<'_>]) -> Result<()> {
+        let grid = abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 };
+        // SAFETY: jobs with their heads, each of which `push` held to the kernel's row; what they write was borrowed
+        // mutably by whoever added them, and lies apart by the word of `Jobs`.
+        unsafe { stream.launch(&self.row.kernel, grid, args) }
+    }
+}

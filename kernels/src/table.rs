@@ -1,0 +1,109 @@
+//! The one table of kernels: what each is called and given, and its twin. The launchers, the tests and, by name, a
+//! simulated driver go by it.
+
+use std::ffi::CStr;
+
+use crossdock_memory::Kernel;
+use crossdock_plugin_api::abi;
+
+/// What an argument is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A number.
+    Value,
+    /// Bytes that the kernel reads.
+    Read,
+    /// Bytes that it writes, or a cell that it changes.
+    Write,
+}
+
+impl Kind {
+    /// As `crossdock_arg.kind` has it.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::Value => abi::ARG_VALUE,
+            Self::Read => abi::ARG_READ,
+            Self::Write => abi::ARG_WRITE,
+        }
+    }
+}
+
+/// One argument of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// As in the CUDA source, there in capitals.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// A kernel.
+pub struct Row {
+    /// Of the function in the images.
+    pub name: &'static CStr,
+    /// What a job is given, after its head.
+    pub params: &'static [Param],
+    /// What follows any number of times.
+    pub tail: &'static [Param],
+    /// The twin and the images.
+    pub kernel: Kernel,
+}
+
+impl Row {
+    /// What the `i`-th argument after the head must be, if there may be one.
+    pub fn kind(&self, i: usize) -> Option<Kind> {
+        let tail = || self.tail.get((i - self.params.len()).checked_rem(self.tail.len())?);
+        self.params.get(i).or_else(tail).map(|param| param.kind)
+    }
+
+    /// Whether a job may have `n` arguments, its head not counted.
+    pub fn takes(&self, n: usize) -> bool {
+        match n.checked_sub(self.params.len()) {
+            Some(more) => more == 0 || more.checked_rem(self.tail.len()) == Some(0),
+            None => false,
+        }
+    }
+}
+
+/// All kernels.
+pub static TABLE: &[&Row] = &[
+    &crate::bools::UNPACK_BITS,
+    &crate::bools::PACK_BYTES,
+    &crate::gather::GATHER,
+    &crate::indices::CHECK_INDICES,
+    &crate::list_views::CHECK_LIST_VIEWS,
+    &crate::null_count::NULL_COUNT,
+    &crate::offsets::CHECK_OFFSETS,
+    &crate::offsets::REBASE_OFFSETS,
+    &crate::run_ends::CHECK_RUN_ENDS,
+    &crate::shift::SHIFT_BITS,
+    &crate::unions::CHECK_UNION,
+    &crate::utf8::CHECK_UTF8,
+    &crate::views::CHECK_VIEWS,
+];
+
+/// Declares a kernel: its row in the table, with the body of its twin.
+macro_rules! kernel {
+    ($row:ident, $name:literal, ($($param:ident: $kind:ident),*), $body:path) => {
+        $crate::table::kernel!($row, $name, ($($param: $kind),*), [], $body);
+    };
+    ($row:ident, $name:literal, ($($param:ident: $kind:ident),*), [$($more:ident: $more_kind:ident),*], $body:path) => {
+        pub(crate) static $row: $crate::table::Row = {
+            unsafe extern "C" fn entry(
+                args: *const crossdock_plugin_api::abi::Arg,
+                n: usize,
+            ) -> crossdock_plugin_api::abi::Code {
+                // SAFETY: only a launch calls the twin, with addresses of the host.
+                unsafe { $crate::door::door(args, n, $body) }
+            }
+            use $crate::table::{Kind, Param};
+            $crate::table::Row {
+                name: $name,
+                params: &[$(Param { name: stringify!($param), kind: Kind::$kind }),*],
+                tail: &[$(Param { name: stringify!($more), kind: Kind::$more_kind }),*],
+                kernel: crossdock_memory::Kernel::host($name, entry).with_image($crate::images::IMAGES),
+            }
+        };
+    };
+}
+pub(crate) use kernel;

@@ -1,0 +1,108 @@
+//! Which sources the committed images were made of.
+
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+const FOLDER: &str = "kernels/cuda";
+pub const IMAGES: &str = "kernels/images/crossdock.images";
+const RECORD: &str = "kernels/images/sources.txt";
+
+/// The CUDA sources, by name.
+pub struct Sources(BTreeMap<String, String>);
+
+impl Sources {
+    pub fn read(root: &Path) -> Result<Self> {
+        let folder = root.join(FOLDER);
+        let mut sources = BTreeMap::new();
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {FOLDER}"))? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let text = fs::read_to_string(&path).with_context(|| format!("cannot read {FOLDER}/{name}"))?;
+            sources.insert(name, text);
+        }
+        Ok(Self(sources))
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (name.as_str(), text.as_str()))
+    }
+
+    /// Writes the record of images that were just made.
+    pub fn record(&self, root: &Path, compiler: &str, images: &[u8]) -> Result<()> {
+        fs::write(root.join(RECORD), self.text(compiler, images))
+            .with_context(|| format!("cannot write {RECORD}"))
+    }
+
+    fn text(&self, compiler: &str, images: &[u8]) -> String {
+        let mut text = format!(
+            "# What crossdock.images was made of, by `cargo xtask kernels`: FNV-1a hashes of 64 bits.\nnvrtc {compiler}\n"
+        );
+        for (name, source) in self.iter() {
+            text += &format!("{:016x} {FOLDER}/{name}\n", fnv1a(source.as_bytes()));
+        }
+        text + &format!("{:016x} {IMAGES}\n", fnv1a(images))
+    }
+}
+
+/// A complaint for images that are not made of today's sources, or were changed since.
+pub fn check(root: &Path) -> Vec<String> {
+    let compare = || -> Result<Vec<String>> {
+        let sources = Sources::read(root)?;
+        let images = fs::read(root.join(IMAGES)).with_context(|| format!("cannot read {IMAGES}"))?;
+        let record =
+            fs::read_to_string(root.join(RECORD)).with_context(|| format!("cannot read {RECORD}"))?;
+        Ok(differences(&record, &sources.text(super::VERSION, &images)))
+    };
+    compare().unwrap_or_else(|error| vec![format!("{error:#}: run `cargo xtask kernels`")])
+}
+
+fn differences(record: &str, today: &str) -> Vec<String> {
+    let missing = |from: &str, within: &str| -> Vec<String> {
+        from.lines().filter(|line| !within.lines().any(|l| l == *line)).map(str::to_owned).collect()
+    };
+    let stale = missing(record, today).into_iter().map(|line| format!("{RECORD}: `{line}` is no longer so"));
+    let new = missing(today, record).into_iter().map(|line| format!("{RECORD}: lacks `{line}`"));
+    stale.chain(new).map(|what| format!("{what}: run `cargo xtask kernels`")).collect()
+}
+
+/// Against files that were forgotten, not against forgers: those could write the record anew.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(text: &str) -> Sources {
+        Sources(BTreeMap::from([("a.cu".to_owned(), text.to_owned()), ("b.cuh".to_owned(), String::new())]))
+    }
+
+    #[test]
+    fn a_hash_is_fnv1a_as_published() {
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_changed_source_image_or_compiler_is_named_and_an_unchanged_one_is_not() {
+        let record = sources("x").text("1.0", b"images");
+        assert_eq!(differences(&record, &sources("x").text("1.0", b"images")), Vec::<String>::new());
+        let named = |today: String, what: &str| {
+            let found = differences(&record, &today);
+            assert_eq!(found.len(), 2, "{found:?}");
+            assert!(found.iter().all(|line| line.contains(what)), "{found:?}");
+        };
+        named(sources("y").text("1.0", b"images"), "kernels/cuda/a.cu");
+        named(sources("x").text("1.1", b"images"), "nvrtc");
+        named(sources("x").text("1.0", b"other"), IMAGES);
+    }
+}
