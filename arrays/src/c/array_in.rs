@@ -150,7 +150,7 @@ impl Reader {
             return Err(Error::bad_data("an array on the cpu has a sync_event, expected NULL"));
         }
         // SAFETY: `Owned` vouches for the struct, so for the event, which lives as long as the array.
-        let ready = unsafe { Ready::from_sync_event(raw.sync_event) };
+        let ready = unsafe { Ready::from_sync_event(raw.sync_event, &owner) };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 

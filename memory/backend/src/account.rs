@@ -335,10 +335,9 @@ impl Account {
     /// As [`Account::event`], and nobody uses it any more.
     pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
         // SAFETY: by this function's own contract.
-        match unsafe { self.event(event) }? {
+        if let Some(known) = unsafe { self.event(event) }? {
             // SAFETY: the count that the handle stood for, and which its holder gives up.
-            Some(known) => unsafe { known.give_up() },
-            None => {}
+            unsafe { known.give_up() };
         }
         Ok(())
     }

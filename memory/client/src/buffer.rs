@@ -214,6 +214,7 @@ impl BufferMut {
 
     /// No more writing; readers wait for `ready`.
     pub fn freeze_after(self, ready: Ready) -> Buffer {
+        self.owner.note_frozen();
         Buffer {
             owner: self.owner,
             address: self.address,

@@ -81,6 +81,10 @@ impl<'a> Copies<'a> {
         if self.copies.is_empty() {
             return Ok(());
         }
+        if self.targets.iter().any(|target| target.is_frozen()) {
+            return Err(Error::internal("a copy was submitted after its target had been frozen"));
+        }
+        stream.refuse_capture(if self.to_host { "a copy to the host" } else { "a copy" })?;
         for source in &self.sources {
             stream.wait(source.ready())?;
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Result, abi};
 
-use crate::Memory;
 use crate::memory::call;
+use crate::{ForeignOwner, Memory};
 
 /// A moment on a stream of ours: what was enqueued before it has run once it has passed.
 #[derive(Clone)]
@@ -43,6 +43,10 @@ impl Event {
         call!(self.0.memory, event_synchronize, self.0.raw)
     }
 
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.0.memory
+    }
+
     /// What an `ArrowDeviceArray.sync_event` must point at, valid as long as the event.
     pub fn sync_event(&self) -> *mut c_void {
         let table = self.0.memory.table();
@@ -69,13 +73,16 @@ pub enum Ready {
     Now,
     /// After this event of ours.
     After(Event),
-    /// After a stranger's `sync_event`, which lives as long as the array that it came with.
+    /// After a stranger's `sync_event`.
     AfterForeign(ForeignEvent),
 }
 
-/// A stranger's `sync_event`: a pointer to the event's handle.
-#[derive(Clone, Copy, Debug)]
-pub struct ForeignEvent(*mut c_void);
+/// A stranger's `sync_event`: a pointer to the event's handle, with the array that it lives as long as.
+#[derive(Clone)]
+pub struct ForeignEvent {
+    event: *mut c_void,
+    _array: ForeignOwner,
+}
 
 // SAFETY: only ever handed back to the interface, which may be called on any thread.
 unsafe impl Send for ForeignEvent {}
@@ -86,9 +93,12 @@ impl Ready {
     /// From an `ArrowDeviceArray.sync_event`.
     ///
     /// # Safety
-    /// Null, or a pointer to an event of the array's device, valid as long as the owner of the buffers that carry it.
-    pub unsafe fn from_sync_event(event: *mut c_void) -> Self {
-        if event.is_null() { Ready::Now } else { Ready::AfterForeign(ForeignEvent(event)) }
+    /// Null, or a pointer to an event of the array's device, valid until `array` is dropped.
+    pub unsafe fn from_sync_event(event: *mut c_void, array: &ForeignOwner) -> Self {
+        if event.is_null() {
+            return Ready::Now;
+        }
+        Ready::AfterForeign(ForeignEvent { event, _array: array.clone() })
     }
 
     /// What to put into a `sync_event`; valid as long as `self` and the buffer that it came from.
@@ -96,7 +106,7 @@ impl Ready {
         match self {
             Ready::Now => std::ptr::null_mut(),
             Ready::After(event) => event.sync_event(),
-            Ready::AfterForeign(event) => event.0,
+            Ready::AfterForeign(event) => event.event,
         }
     }
 
@@ -107,7 +117,7 @@ impl Ready {
 }
 
 impl ForeignEvent {
-    pub(crate) fn raw(self) -> *mut c_void {
-        self.0
+    pub(crate) fn raw(&self) -> *mut c_void {
+        self.event
     }
 }

@@ -90,6 +90,7 @@ impl Stream {
         grid: abi::Grid,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
+        self.refuse_capture("a launch")?;
         let mut raw = Vec::with_capacity(args.len());
         for arg in args.iter() {
             raw.push(match arg {

@@ -1,6 +1,7 @@
 //! What keeps a range alive, and when it may be given back.
 
 use std::any::Any;
+use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +13,17 @@ use crate::{Event, Memory};
 pub(crate) struct Owner {
     kind: Kind,
     /// Events after our uses of it, on devices where work is not done at once.
-    uses: Mutex<Vec<Event>>,
+    uses: Mutex<Uses>,
     lent: AtomicBool,
+    /// Nobody may write it any more.
+    frozen: AtomicBool,
+}
+
+#[derive(Default)]
+struct Uses {
+    events: Vec<Event>,
+    /// At how many events those that have passed are dropped: a buffer that lives long is used often.
+    sweep_at: usize,
 }
 
 enum Kind {
@@ -38,12 +48,31 @@ impl Owner {
     }
 
     fn new(kind: Kind) -> Arc<Self> {
-        Arc::new(Self { kind, uses: Mutex::default(), lent: AtomicBool::new(false) })
+        Arc::new(Self {
+            kind,
+            uses: Mutex::default(),
+            lent: AtomicBool::new(false),
+            frozen: AtomicBool::new(false),
+        })
     }
 
     /// Work that was enqueued before `event` uses the range.
     pub(crate) fn note_use(&self, event: &Event) {
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner).push(event.clone());
+        const FEW: usize = 8;
+        let mut uses = self.uses.lock().unwrap_or_else(PoisonError::into_inner);
+        if uses.events.len() >= uses.sweep_at.max(FEW) {
+            uses.events.retain(|event| !matches!(event.is_done(), Ok(true)));
+            uses.sweep_at = uses.events.len() * 2;
+        }
+        uses.events.push(event.clone());
+    }
+
+    pub(crate) fn note_frozen(&self) {
+        self.frozen.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::Relaxed)
     }
 
     /// Strangers have seen the range: its block goes back only after everything in flight on the device.
@@ -54,7 +83,7 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let uses = std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let uses = std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner)).events;
         match &mut self.kind {
             Kind::Block { memory, block } => {
                 let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
@@ -64,15 +93,37 @@ impl Drop for Owner {
                     unsafe { free(memory.object(), *block, raw.as_ptr(), raw.len(), flags) };
                 }
             }
-            Kind::Foreign(owner) => {
-                // Its release must come after our last use. A failed wait leaves no safe moment to release it, so a
-                // stranger's array is then leaked rather than freed under a running kernel.
-                if uses.iter().all(|event| event.synchronize().is_ok()) {
-                    drop(owner.take());
-                } else {
-                    std::mem::forget(owner.take());
-                }
-            }
+            Kind::Foreign(owner) => release_after(owner.take(), &uses),
         }
+    }
+}
+
+/// Drops a stranger's array after our last use of it: at once where there is none, else on the host's thread, so that
+/// nobody waits here.
+fn release_after(owner: Option<Box<dyn Any + Send + Sync>>, uses: &[Event]) {
+    let (Some(owner), Some(first)) = (owner, uses.first()) else { return };
+    let memory = first.memory();
+    match memory.table().call_after {
+        Some(call_after) => {
+            let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
+            let data = Box::into_raw(Box::new(owner)).cast();
+            // SAFETY: the table's own function on events that it made; `data` is what `release` expects, and is used once.
+            unsafe { call_after(memory.object(), raw.as_ptr(), raw.len(), Some(release), data) };
+        }
+        // An older host. A failed wait leaves no safe moment to release it, so a stranger's array is then leaked rather
+        // than freed under a running kernel.
+        None if uses.iter().all(|event| event.synchronize().is_ok()) => drop(owner),
+        None => std::mem::forget(owner),
+    }
+}
+
+/// # Safety
+/// `data` is what `release_after` made, once.
+unsafe extern "C" fn release(data: *mut c_void) {
+    // SAFETY: by this function's own contract.
+    let owner = unsafe { Box::from_raw(data.cast::<Box<dyn Any + Send + Sync>>()) };
+    // A stranger's release must not unwind into the host.
+    if let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(owner))) {
+        std::mem::forget(payload);
     }
 }

@@ -88,13 +88,20 @@ impl Stream {
 
     /// Blocks this thread until everything so far has run: only for values that must come to the host.
     pub fn synchronize(&self) -> Result<()> {
-        if self.is_capturing()? {
-            return Err(Error::device(format!(
-                "a stream of {} is under graph capture: waiting for it would break the capture; end the capture first",
-                self.device()
-            )));
-        }
+        self.refuse_capture("waiting for it")?;
         call!(self.0.memory, stream_synchronize, self.0.raw)
+    }
+
+    /// Our memory goes back after events, which a graph would take in and repeat: what needs one is refused under capture,
+    /// before any of it is enqueued.
+    pub(crate) fn refuse_capture(&self, what: &str) -> Result<()> {
+        if !self.is_capturing()? {
+            return Ok(());
+        }
+        Err(Error::device(format!(
+            "a stream of {} is under graph capture: {what} would break the capture; end the capture first",
+            self.device()
+        )))
     }
 
     /// Copies `bytes` bytes between any two devices, in this stream's order.
@@ -122,7 +129,12 @@ impl Stream {
         if bytes == 0 {
             return Ok(());
         }
-        call!(self.0.memory, fill, self.0.raw, (to.address() + offset as u64) as *mut c_void, value, bytes)
+        self.refuse_capture("a fill")?;
+        call!(self.0.memory, fill, self.0.raw, (to.address() + offset as u64) as *mut c_void, value, bytes)?;
+        if let Ready::After(event) = self.record()? {
+            to.owner().note_use(&event);
+        }
+        Ok(())
     }
 }
 

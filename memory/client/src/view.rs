@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use crossdock_plugin_api::{Error, Result};
 
-use crate::{Buffer, BufferMut, Copies, Stream};
+use crate::{Buffer, BufferMut, Copies, Ready, Stream};
 
 /// A buffer's bytes on the host: the buffer's own memory where the host may look at it, else a copy.
 pub struct HostView<'a>(Inner<'a>);
@@ -23,9 +23,13 @@ impl<'a> HostView<'a> {
         let memory = stream.memory();
         let address = buffer.address() + offset as u64;
         if let Some(start) = memory.host_address(buffer.device(), address, bytes) {
-            if !buffer.ready().is_now() {
-                stream.wait(buffer.ready())?;
-                stream.synchronize()?;
+            match buffer.ready() {
+                Ready::Now => {}
+                Ready::After(event) => event.synchronize()?,
+                foreign => {
+                    stream.wait(foreign)?;
+                    stream.synchronize()?;
+                }
             }
             // SAFETY: the host says that it may read these bytes, they are ready, and `buffer`, borrowed for 'a, keeps
             // them alive and unchanged: a frozen buffer is not written any more.
