@@ -10,7 +10,7 @@ use arrow_schema::{DataType, Field, UnionFields};
 use common::{Dock, field_of, samples};
 use crossdock_arrays::{equal, first_difference};
 use crossdock_memory::Device;
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 #[test]
 fn every_type_comes_back_from_import_and_export_as_it_went_in() {
@@ -59,7 +59,7 @@ fn every_slice_of_every_type_survives_a_move_to_a_device_and_back() {
 fn a_compacted_slice_is_equal_and_begins_at_zero_on_both_devices() {
     let dock = Dock::new();
     for array in &samples::all() {
-        for device in DEVICES {
+        for device in devices().iter().copied() {
             let stream = dock.host.stream(device);
             let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
             let slice = batch.slice(3, 7).unwrap();

@@ -14,7 +14,7 @@ use crossdock_arrays::{
 };
 use crossdock_memory::{Buffer, Device, ForeignOwner, Ready};
 use crossdock_plugin_api::{Owned, abi};
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 fn arrays() -> Vec<ArrayRef> {
     vec![
@@ -33,7 +33,7 @@ fn addresses(batch: &DeviceBatch) -> Vec<Option<u64>> {
 #[test]
 fn export_and_import_copy_nothing_and_keep_sizes_and_schema() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         let mut batch = dock.batch(&arrays()).move_to(&stream, device).unwrap();
         batch.resolve_sizes(&stream).unwrap();
@@ -113,7 +113,7 @@ fn a_stranger_s_array_is_released_once_after_every_slice_and_export_of_it() {
 #[test]
 fn every_sample_crosses_the_boundary_on_every_device_with_exact_null_counts() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         let batch = dock.batch(&samples::all()).move_to(&stream, device).unwrap();
         let slice = batch.slice(2, 7).unwrap();
@@ -132,7 +132,7 @@ fn every_sample_crosses_the_boundary_on_every_device_with_exact_null_counts() {
 #[test]
 fn empty_text_goes_out_with_one_zero_offset_that_the_device_can_read() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         let mut batch = dock.batch(&arrays()).slice(0, 0).unwrap().move_to(&stream, device).unwrap();
         batch.resolve_sizes(&stream).unwrap();
@@ -151,7 +151,7 @@ fn empty_text_goes_out_with_one_zero_offset_that_the_device_can_read() {
 #[test]
 fn a_bitmap_goes_out_only_where_a_value_is_null() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         let batch = dock.batch(&arrays()).move_to(&stream, device).unwrap();
         for (offset, len, nulls) in [(0, 3, 1), (1, 2, 1), (2, 1, 0), (0, 1, 0)] {
@@ -167,7 +167,7 @@ fn a_bitmap_goes_out_only_where_a_value_is_null() {
 #[test]
 fn every_sample_crosses_as_a_plain_device_array_without_a_size_table() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         for array in &samples::all() {
             let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();

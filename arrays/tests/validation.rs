@@ -9,7 +9,7 @@ use arrow_schema::{DataType, Field, Schema, UnionFields, UnionMode};
 use common::{Dock, samples};
 use crossdock_arrays::{DeviceArray, DeviceBatch, Level, Result, validate};
 use crossdock_memory::{Buffer, Stream};
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 /// Bytes on the stream's device.
 fn buffer(stream: &Stream, bytes: &[u8]) -> Option<Buffer> {
@@ -41,7 +41,7 @@ fn check(column: DeviceArray, stream: &Stream) -> Result<()> {
 /// Makes a column on each device and expects `message` of its validation.
 fn refused(message: &str, column: impl Fn(&Stream) -> DeviceArray) {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
         let error = check(column(&stream), &stream).unwrap_err();
         assert_eq!(error.message(), message, "{device}");
@@ -53,7 +53,7 @@ fn refused(message: &str, column: impl Fn(&Stream) -> DeviceArray) {
 fn every_sample_and_its_slices_are_valid_on_every_device() {
     let dock = Dock::new();
     for array in &samples::all() {
-        for device in DEVICES {
+        for device in devices().iter().copied() {
             let stream = dock.host.stream(device);
             let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
             for (offset, len) in [(0, 11), (3, 5), (0, 0), (10, 1)] {
@@ -96,7 +96,7 @@ fn a_value_that_splits_a_character_is_refused() {
 #[test]
 fn a_null_value_may_hold_any_bytes() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let s = dock.host.stream(device);
         let buffers = vec![buffer(&s, &[0b01]), i32s(&s, &[0, 1, 2]), buffer(&s, b"a\xff")];
         assert_eq!(check(array(DataType::Utf8, 2, buffers, vec![]), &s), Ok(()));
@@ -138,7 +138,7 @@ fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
         view(2, b"abc\0", 0, 0),
     ];
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let s = dock.host.stream(device);
         let with = |view: &[u8]| {
             check(array(DataType::Utf8View, 1, vec![None, buffer(&s, view), buffer(&s, data)], vec![]), &s)
@@ -214,7 +214,7 @@ fn the_path_of_a_nested_column_is_named() {
 #[test]
 fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
     let dock = Dock::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let s = dock.host.stream(device);
         let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
         let keys = |validity: u8| {

@@ -14,8 +14,7 @@ use crossdock::discovery::Search;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
 use crossdock::{Error, Host, ReadOptions, Result, Session, WriteOptions};
-
-const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+use crossdock_test_support::devices;
 
 fn session(host: &Host, device: Device) -> Session {
     host.session().device(device).open().unwrap()
@@ -32,7 +31,7 @@ fn to_memory(session: &Session, values: &[i32], vias: &[&str]) -> Result<(Vec<u8
 #[test]
 fn what_goes_in_comes_out_directly_and_through_capsules_on_every_device() {
     let values: Vec<i32> = (0..11).collect();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let host = host();
         let session = session(&host, device);
         for vias in [&[][..], &["mini"], &["mini-capsules", "mini"]] {

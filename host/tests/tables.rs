@@ -12,8 +12,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use common::mini;
 use crossdock::api::Device;
 use crossdock::{ColumnSlice, Error, Session, Table};
-
-const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+use crossdock_test_support::devices;
 
 fn session(device: Device) -> Session {
     mini::host().session().device(device).open().unwrap()
@@ -43,7 +42,7 @@ fn slices_of_every_kind_become_a_table_on_every_device() {
         Field::new("s", DataType::Utf8, true),
         Field::new("o", DataType::Utf8, false),
     ]));
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let session = session(device);
         let columns = [
             ColumnSlice::new(&[1i32, 2, 3][..]).with_validity(&[true, false, true]),
@@ -147,7 +146,7 @@ fn record_batches_come_back_as_they_went_in_on_every_device() {
     let ints = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), Some(4)]));
     let texts = Arc::new(StringArray::from(vec![None, Some("b"), Some(""), Some("d")]));
     let batch = RecordBatch::try_new(schema.clone(), vec![ints, texts]).unwrap();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let session = session(device);
         let pieces = [batch.clone(), batch.slice(1, 2)];
         let table = Table::from_record_batches(&session, schema.clone(), &pieces).unwrap();

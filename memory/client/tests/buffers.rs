@@ -11,7 +11,7 @@ use crossdock_memory::{
 };
 use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::abi;
-use crossdock_test_support::{DEVICES, TestHost};
+use crossdock_test_support::{TestHost, devices};
 
 fn filled(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
     let stream = host.stream(device);
@@ -25,7 +25,7 @@ fn filled(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
 #[test]
 fn bytes_go_to_a_device_and_come_back() {
     let host = TestHost::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let buffer = filled(&host, device, b"across the dock");
         assert_eq!((buffer.device(), buffer.len()), (device, Some(15)));
         assert_eq!(buffer.address() as usize % ALIGNMENT, 0);
@@ -78,7 +78,7 @@ fn copies_between_devices_arrive_together() {
 #[test]
 fn a_fill_sets_its_range_only() {
     let host = TestHost::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = host.stream(device);
         let mut buffer = host.memory().alloc(&stream, 8).unwrap();
         stream.fill(&mut buffer, 0, 8, 1).unwrap();
@@ -108,7 +108,7 @@ const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 1, shared_bytes: 0, rese
 #[test]
 fn a_kernel_works_on_bytes_that_the_host_may_not_touch() {
     let host = TestHost::new();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let stream = host.stream(device);
         let from = filled(&host, device, b"HAL");
         let mut to = host.memory().alloc(&stream, 3).unwrap();
@@ -213,7 +213,7 @@ fn a_failed_allocation_or_copy_leaves_nothing_behind() {
 
 #[test]
 fn a_target_that_is_dropped_before_its_copies_run_is_there_until_they_have() {
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let host = TestHost::new();
         let stream = host.stream(device);
         let from = host.memory().alloc_with(&stream, 100, |to| {

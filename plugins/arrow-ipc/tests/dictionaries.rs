@@ -16,7 +16,7 @@ use common::tables::{dictionary, single};
 use common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes, peer_writes_deltas};
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::Device;
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 fn encoded(keys: &[Option<i8>], values: &[Option<&str>]) -> RecordBatch {
     let keys = Int8Array::from_iter(keys.iter().copied());
@@ -61,7 +61,7 @@ fn deltas_are_joined_on_every_device() {
     let batches = growing();
     for form in FORMS {
         let from = peer_writes_deltas(&batches, form);
-        for device in DEVICES {
+        for device in devices().iter().copied() {
             let rig = Rig::new();
             for how in WAYS {
                 let out = rig.convert(&from, how, device, STREAM, "none").unwrap();
@@ -76,7 +76,7 @@ fn deltas_are_joined_on_every_device() {
 fn each_batch_has_the_dictionary_of_its_position() {
     let batches = changing();
     let from = peer_writes(&batches, STREAM, "none");
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let rig = Rig::new();
         for how in WAYS {
             for codec in common::CODECS {
@@ -92,7 +92,7 @@ fn each_batch_has_the_dictionary_of_its_position() {
 fn a_file_gets_one_dictionary_out_of_many() {
     let batches = changing();
     let from = peer_writes(&batches, STREAM, "none");
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let rig = Rig::new();
         let file = rig.convert(&from, How::Mapped, device, FILE, "zstd").unwrap();
         let (schema, read) = rig.read(&file, How::Mapped, Device::CPU).unwrap();

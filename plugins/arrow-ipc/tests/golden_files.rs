@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::{CODECS, FORMS, Rig, WAYS, peer_reads};
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 fn golden() -> Vec<PathBuf> {
     let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
@@ -31,7 +31,7 @@ fn every_golden_file_comes_back_as_arrow_rs_reads_it() {
         let expected = peer_reads(&from);
         let rig = Rig::new();
         for (i, how) in WAYS.into_iter().enumerate() {
-            for device in DEVICES {
+            for device in devices().iter().copied() {
                 for form in FORMS {
                     let out = rig
                         .convert(&from, how, device, form, CODECS[i])

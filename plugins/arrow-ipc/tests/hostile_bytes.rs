@@ -8,7 +8,7 @@ use common::{CODECS, FORMS, How, Rig, WAYS, peer_reads, peer_writes};
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Error};
 use crossdock_plugin_api::{CallSettings, Validate};
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 
 /// A failure is one line that blames the bytes, not the plugin.
 fn assert_fair(error: &Error, what: &str) {
@@ -184,7 +184,7 @@ fn what_is_no_arrow_ipc_is_refused_by_name() {
         b"{\"json\": true, \"rows\": []}",
     ] {
         for how in WAYS {
-            for device in DEVICES {
+            for device in devices().iter().copied() {
                 assert_fair(&rig.read(bad, how, device).unwrap_err(), &format!("{bad:?} {how:?}"));
             }
         }

@@ -17,7 +17,7 @@ use common::tables::{everything, single};
 use common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes};
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device};
-use crossdock_test_support::DEVICES;
+use crossdock_test_support::devices;
 use flatbuffers::FlatBufferBuilder;
 
 fn written_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
@@ -44,7 +44,7 @@ fn version_4_without_continuation_markers_and_with_narrow_alignment_is_read() {
             let options = IpcWriteOptions::try_new(8, legacy, version).unwrap();
             let from = written_with(std::slice::from_ref(&table), form, options);
             assert_eq!(from.windows(4).any(|w| w == [0xff; 4] && !legacy), !legacy);
-            for device in DEVICES {
+            for device in devices().iter().copied() {
                 let rig = Rig::new();
                 for how in WAYS {
                     let out = rig.convert(&from, how, device, form, "none").unwrap();
@@ -214,7 +214,7 @@ fn buffers_at_odd_places_are_moved_to_even_ones() {
         [&[0b101u8][..], &7i32.to_le_bytes(), &8i32.to_le_bytes(), &9i32.to_le_bytes(), &[0; 3]].concat();
     let bytes = integers(3, 1, &[(0, 1), (1, 12)], &body);
     let expected = single(Arc::new(Int32Array::from(vec![Some(7), None, Some(9)])));
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let rig = Rig::new();
         for how in WAYS {
             let out = rig.convert(&bytes, how, device, FILE, "none").unwrap();

@@ -10,7 +10,7 @@ use common::*;
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_schema};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{CallSettings, Device, Options, Verdict};
-use crossdock_test_support::{DEVICES, TestHost};
+use crossdock_test_support::{DEVICES, TestHost, devices};
 
 const READ_ONLY: u64 = 1;
 const IS_COPIED: u64 = 2;
@@ -36,7 +36,7 @@ fn every_type_goes_out_in_place_read_only_and_of_a_slice_only_its_part() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..80).collect();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let types = [
             (DataType::Int8, 1),
             (DataType::Int16, 2),
@@ -98,7 +98,7 @@ fn copies_are_made_when_they_are_asked_for_or_needed_and_say_so() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..40).collect();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let buffer = bytes_on(&host, device, &bytes);
         let numbers = batch(vec![("n", array(DataType::Int64, 5, None, buffer.clone()))]);
         let bits = batch(vec![(
@@ -239,7 +239,7 @@ fn a_wrong_tensor_extension_is_refused_and_not_believed() {
 fn nulls_within_a_row_have_no_place_even_with_masks() {
     let host = TestHost::new();
     let instance = instance(&host);
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let validity = bytes_on(&host, device, &[0b1111_0111]);
         let values = array(DataType::Int8, 6, Some(validity), bytes_on(&host, device, &[1, 2, 3, 4, 5, 6]));
         let item = Arc::new(Field::new("item", DataType::Int8, true));

@@ -6,7 +6,7 @@ mod common;
 use arrow_schema::{DataType, Field, Schema};
 use common::*;
 use crossdock_plugin_api::{Device, Options};
-use crossdock_test_support::{DEVICES, TestHost};
+use crossdock_test_support::{DEVICES, TestHost, devices};
 
 fn options(pairs: &[(&str, &str)]) -> Options {
     pairs.iter().fold(Options::new(), |options, (key, value)| options.with(*key, *value))
@@ -16,7 +16,7 @@ fn options(pairs: &[(&str, &str)]) -> Options {
 fn a_contiguous_tensor_is_a_column_without_a_copy_and_is_freed_once() {
     let host = TestHost::new();
     let instance = instance(&host);
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         for dtype in DTYPES {
             for spec in [true, false] {
                 let bytes: Vec<u8> = (0..40).collect();
@@ -47,7 +47,7 @@ fn a_contiguous_tensor_is_a_column_without_a_copy_and_is_freed_once() {
 fn booleans_are_bool8_or_bits_or_what_the_schema_says() {
     let host = TestHost::new();
     let instance = instance(&host);
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let spec = || Spec::new(&host, device, BOOL, &[10], &[1, 0, 1, 1, 0, 0, 0, 2, 1, 0]);
         let of = |schema: Option<&Schema>, options: &Options| {
             import(&host, &instance, device, vec![spec().capsule()], schema, options).unwrap()
@@ -74,7 +74,7 @@ fn strides_and_byte_offsets_are_honoured_and_what_is_misaligned_is_copied() {
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..200).collect();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let whole = bytes_on(&host, device, &bytes);
         // First element's byte, its byte_offset, elements, stride.
         for (at, byte_offset, n, stride, in_place) in [
@@ -114,7 +114,7 @@ fn a_tensor_of_several_dimensions_is_a_fixed_shape_tensor_in_place_in_either_ord
     let host = TestHost::new();
     let instance = instance(&host);
     let bytes: Vec<u8> = (0..96).collect();
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         for (strides, metadata, in_place) in [
             (vec![6, 3, 1], r#"{"shape":[2,3]}"#, true),
             (vec![6, 1, 2], r#"{"shape":[3,2],"permutation":[1,0]}"#, true),
@@ -192,7 +192,7 @@ fn names_and_schemas_are_checked_when_they_are_given() {
 fn masks_become_nulls() {
     let host = TestHost::new();
     let instance = instance(&host);
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let values = Spec::of_i64(&host, device, &[1, 2, 3, 4]);
         let mask = Spec::new(&host, device, BOOL, &[4], &[0, 1, 0, 1]);
         let both = || vec![values.capsule(), mask.capsule()];

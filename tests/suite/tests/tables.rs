@@ -9,9 +9,8 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{Capsule, Device, Options};
 use crossdock::memory::Backend;
 use crossdock::{ColumnSlice, Error, Host, IpcForm, Session, Table};
+use crossdock_test_support::devices;
 use crossdock_tests::{assert_refused, built, crossdock, sample};
-
-const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
 
 fn host() -> Host {
     let backend = Backend::builder().untouchable(true).build();
@@ -54,7 +53,7 @@ fn assert_equal(got: &Table, expected: &Table) {
 
 #[test]
 fn a_table_is_the_same_after_ipc_bytes_of_either_form_on_every_device() {
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let host = host();
         let session = session(&host, device);
         let table = table(&session);
@@ -84,7 +83,7 @@ fn ipc_bytes_that_are_none_are_an_error_of_the_plugin_that_reads_them() {
 
 #[test]
 fn a_device_array_in_capsules_is_read_as_the_batch_that_it_is() {
-    for device in DEVICES {
+    for device in devices().iter().copied() {
         let host = host();
         let session = session(&host, device);
         let table = table(&session);

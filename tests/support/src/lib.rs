@@ -2,14 +2,24 @@
 //! host crate stands on. Its ledger must be empty when a test ends: [`TestHost::assert_nothing_leaked`].
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossdock_memory::{Device, Host, Memory, Stream};
 use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
 
-/// The devices that every suite runs on.
+/// The devices that are always there.
 pub const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+
+/// The devices that every suite runs on: those that are always there, and `cuda:0` where there is a driver, real or
+/// simulated.
+pub fn devices() -> &'static [Device] {
+    static FOUND: OnceLock<Vec<Device>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let cuda = Backend::builder().build().cuda().is_ok().then(|| Device::cuda(0));
+        DEVICES.into_iter().chain(cuda).collect()
+    })
+}
 
 /// A backend with the devices `cpu` and `untouchable`, and a host object over it.
 pub struct TestHost {
