@@ -73,6 +73,22 @@ impl Table<'_> {
         unsafe { (self.0.free.unwrap())(self.0, held.block, null(), 0, flags) };
     }
 
+    /// After these events.
+    pub fn free_after(self, held: Held, uses: &[*mut abi::Event], flags: u32) {
+        // SAFETY: taken by value, a block is freed once; the events are alive.
+        unsafe { (self.0.free.unwrap())(self.0, held.block, uses.as_ptr(), uses.len(), flags) };
+    }
+
+    pub fn event_raw(self, event: *mut abi::Event) -> *mut c_void {
+        // SAFETY: the tests pass events that this table made.
+        unsafe { (self.0.event_raw.unwrap())(self.0, event) }
+    }
+
+    pub fn event_destroy(self, event: *mut abi::Event) {
+        // SAFETY: as above, and they give them up.
+        unsafe { (self.0.event_destroy.unwrap())(self.0, event) };
+    }
+
     pub fn copies(self, stream: *mut abi::Stream, copies: &[abi::Copy]) -> Result<()> {
         call!(self, copy(stream, copies.as_ptr(), copies.len()))
     }

@@ -1,0 +1,141 @@
+//! Blocks go back after their last use, and nobody waits for it.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use crossdock_plugin_api::{Device, abi};
+
+use super::common::{copy, table};
+use super::{GPU, backend, content};
+
+#[test]
+fn a_block_that_another_stream_still_reads_is_not_handed_out_again() {
+    let Some(backend) = backend("a_block_that_another_stream_still_reads") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let (writer, reader) = (t.stream_create(GPU).unwrap(), t.stream_create(GPU).unwrap());
+    const BYTES: usize = 4 << 20;
+    for (round, lent) in (0..16u8).zip([0, abi::FREE_LENT].into_iter().cycle()) {
+        let block = t.alloc_aligned(GPU, BYTES, 64, writer).unwrap();
+        let copied = t.alloc_aligned(GPU, BYTES, 64, reader).unwrap();
+        t.fill(writer, block.address, round, BYTES).unwrap();
+        let written = t.event_record(writer).unwrap();
+        t.stream_wait(reader, written).unwrap();
+        for _ in 0..4 {
+            t.copies(reader, &[copy((GPU, copied.address), (GPU, block.address), BYTES)]).unwrap();
+        }
+        // A stranger's use is not told: it is waited for all the same if the block was lent.
+        let read = t.event_record(reader).unwrap();
+        if lent == 0 {
+            t.free_after(block, &[read], lent);
+        } else {
+            t.free_after(block, &[], lent);
+        }
+        // The next one takes the same memory, and writes over it at once.
+        let next = t.alloc_aligned(GPU, BYTES, 64, writer).unwrap();
+        t.fill(writer, next.address, 0xff, BYTES).unwrap();
+        let mut seen = vec![0; BYTES];
+        t.copies(reader, &[copy((Device::CPU, seen.as_mut_ptr()), (GPU, copied.address), BYTES)]).unwrap();
+        assert!(seen.iter().all(|byte| *byte == round), "round {round}, flags {lent}");
+        t.free_with(next, 0);
+        t.free_with(copied, 0);
+        t.event_destroy(written);
+        t.event_destroy(read);
+    }
+    t.stream_destroy(writer);
+    t.stream_destroy(reader);
+    assert!(backend.leaks().is_empty());
+}
+
+#[test]
+fn pinned_memory_may_be_given_back_while_a_copy_from_it_is_queued() {
+    let Some(backend) = backend("pinned_memory_may_be_given_back") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let stream = t.stream_create(GPU).unwrap();
+    const BYTES: usize = 8 << 20;
+    // Starts the device, before which there is nothing to pin memory for.
+    let held = t.alloc_aligned(GPU, BYTES, 64, stream).unwrap();
+    for round in 0..8u8 {
+        let pinned = t.alloc_pinned(BYTES).unwrap();
+        // SAFETY: a live block of the host's that nobody else uses.
+        unsafe { std::ptr::write_bytes(pinned.address, round, BYTES) };
+        t.copies(stream, &[copy((GPU, held.address), (Device::CPU, pinned.address), BYTES)]).unwrap();
+        let read = t.event_record(stream).unwrap();
+        t.free_after(pinned, &[read], 0);
+        // A block of the same size, written at once: it must be another one while the copy is under way.
+        let next = t.alloc_pinned(BYTES).unwrap();
+        // SAFETY: as above.
+        unsafe { std::ptr::write_bytes(next.address, 0xff, BYTES) };
+        let mut seen = vec![0; BYTES];
+        t.copies(stream, &[copy((Device::CPU, seen.as_mut_ptr()), (GPU, held.address), BYTES)]).unwrap();
+        assert!(seen.iter().all(|byte| *byte == round), "round {round}");
+        t.free_with(next, 0);
+        t.event_destroy(read);
+    }
+    t.free_with(held, 0);
+    t.stream_destroy(stream);
+    assert!(backend.leaks().is_empty());
+}
+
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+
+unsafe extern "C" fn count_and_tell(data: *mut c_void) {
+    CALLS.fetch_add(1, Ordering::SeqCst);
+    // SAFETY: each test below passes a sender of its own, once.
+    let sender = unsafe { Box::from_raw(data.cast::<mpsc::Sender<std::thread::ThreadId>>()) };
+    // Nobody listens any more where the test has failed.
+    sender.send(std::thread::current().id()).unwrap_or_default();
+}
+
+#[test]
+fn a_call_comes_once_after_its_events_and_at_once_where_there_are_none() {
+    let Some(backend) = backend("a_call_comes_once") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let call_after = t.functions().call_after.unwrap();
+    let (sender, receiver) = mpsc::channel();
+    let data = || Box::into_raw(Box::new(sender.clone())).cast();
+    // SAFETY: no events, and what the function expects.
+    unsafe { call_after(t.raw(), std::ptr::null(), 0, Some(count_and_tell), data()) };
+    assert_eq!(receiver.try_recv(), Ok(std::thread::current().id()));
+
+    let stream = t.stream_create(GPU).unwrap();
+    const BYTES: usize = 16 << 20;
+    let held = t.alloc_aligned(GPU, BYTES, 64, stream).unwrap();
+    for _ in 0..8 {
+        t.fill(stream, held.address, 1, BYTES).unwrap();
+        let event = t.event_record(stream).unwrap();
+        // SAFETY: a live event, and what the function expects.
+        unsafe { call_after(t.raw(), &event, 1, Some(count_and_tell), data()) };
+        t.event_destroy(event);
+    }
+    for _ in 0..8 {
+        receiver.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    }
+    assert_eq!(CALLS.load(Ordering::SeqCst), 9);
+    t.free_with(held, 0);
+    t.stream_destroy(stream);
+}
+
+#[test]
+fn the_devices_memory_stays_flat_over_many_rounds() {
+    let Some(backend) = backend("the_devices_memory_stays_flat") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let sent = content(1 << 20);
+    let mut most = 0;
+    for round in 0..200 {
+        let held: Vec<_> = (0..4).map(|_| t.upload(GPU, &sent).unwrap()).collect();
+        held.into_iter().for_each(|held| t.free(held));
+        let kept = backend.ledger().cached_bytes;
+        if round < 20 {
+            most = most.max(kept);
+        }
+        assert!(kept <= most.max(64 << 20) * 2, "round {round}: pools keep {kept} bytes, {most} at first");
+    }
+    assert!(backend.leaks().is_empty());
+    backend.trim();
+    assert_eq!(backend.ledger().cached_bytes, 0, "nothing is in use, so that nothing need be kept");
+}

@@ -1,0 +1,39 @@
+//! CUDA behind the vtable, over any driver: a real one, or the simulated one. Without one every test says that it was
+//! skipped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test's way to fail
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod freeing;
+mod order;
+mod refusals;
+mod several;
+
+use std::io::Write;
+
+use crossdock_memory_backend::{Backend, BackendBuilder};
+use crossdock_plugin_api::Device;
+
+const GPU: Device = Device::cuda(0);
+
+/// A backend whose first CUDA device works; else says why `test` is skipped.
+fn backend_with(test: &str, builder: BackendBuilder) -> Option<Backend> {
+    let backend = builder.build();
+    match backend.cuda() {
+        Ok(_) => Some(backend),
+        Err(missing) => {
+            writeln!(std::io::stderr(), "skipped: {test}: {missing}").unwrap();
+            None
+        }
+    }
+}
+
+fn backend(test: &str) -> Option<Backend> {
+    backend_with(test, Backend::builder())
+}
+
+/// Bytes that no two places share by chance.
+fn content(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+}

@@ -1,0 +1,130 @@
+//! What cannot be done is said, by name.
+
+use crossdock_memory_backend::{Backend, Faults, Operation};
+use crossdock_plugin_api::{Code, Device, abi};
+
+use super::common::{add_one, copy, range_arg, table};
+use super::{GPU, backend, backend_with};
+
+#[test]
+fn the_budget_holds_over_host_and_device_and_says_who_holds_what() {
+    let builder = Backend::builder().limit_bytes(64 << 20);
+    let Some(backend) = backend_with("the_budget_holds", builder) else { return };
+    let (one, other) = (backend.account("one"), backend.account("other"));
+    let (one, other) = (table(&one), table(&other));
+    let held = [one.alloc(GPU, 40 << 20).unwrap(), other.alloc(Device::CPU, 20 << 20).unwrap()];
+    let refused = other.alloc(GPU, 8 << 20).map(|_| ()).unwrap_err();
+    assert_eq!(refused.code(), Code(abi::OUT_OF_MEMORY));
+    let words = [
+        "'other' asked for 8388608 bytes on cuda:0",
+        "the limit of 67108864 bytes",
+        "'one' holds 41943040 bytes in 1 block on cuda:0",
+        "'other' holds 20971520 bytes in 1 block on cpu",
+    ];
+    words.iter().for_each(|word| assert!(refused.message().contains(word), "{refused:?}"));
+    held.into_iter().for_each(|held| one.free(held));
+    let held = other.alloc(GPU, 60 << 20).unwrap();
+    other.free(held);
+}
+
+#[test]
+fn more_than_the_device_has_is_out_of_memory_and_the_next_allocation_works() {
+    let Some(backend) = backend("more_than_the_device_has") else { return };
+    let account = backend.account("greedy");
+    let t = table(&account);
+    let bytes = backend.cuda().unwrap().devices[0].memory_bytes as usize;
+    let refused = t.alloc(GPU, bytes + (1 << 30)).map(|_| ()).unwrap_err();
+    assert_eq!(refused.code(), Code(abi::OUT_OF_MEMORY));
+    assert!(
+        refused.message().contains("the CUDA driver answered 2 to cuMemAllocFromPoolAsync"),
+        "{refused:?}"
+    );
+    let held = t.upload(GPU, &[1, 2, 3]).unwrap();
+    assert_eq!(t.download(GPU, held.address, 3).unwrap(), [1, 2, 3]);
+    t.free(held);
+    assert!(backend.leaks().is_empty());
+}
+
+#[test]
+fn what_the_pool_keeps_is_given_up_before_there_is_no_memory() {
+    let Some(backend) = backend("what_the_pool_keeps") else { return };
+    if backend.cuda().unwrap().devices[0].memory_bytes > 32 << 30 {
+        // The simulated device is small: filling a real one would take its memory from everybody.
+        return eprintln!("skipped: what_the_pool_keeps: the device is not ours to fill");
+    }
+    let account = backend.account("test");
+    let t = table(&account);
+    let bytes = backend.cuda().unwrap().devices[0].memory_bytes as usize;
+    let halves: Vec<_> = (0..3).map(|_| t.alloc(GPU, bytes / 4).unwrap()).collect();
+    halves.into_iter().for_each(|held| t.free(held));
+    let whole = t.alloc(GPU, bytes / 8 * 7).unwrap();
+    t.free(whole);
+}
+
+#[test]
+fn devices_that_are_not_there_are_refused_with_those_that_are() {
+    let Some(backend) = backend("devices_that_are_not_there") else { return };
+    let account = backend.account("test");
+    let refused = table(&account).alloc(Device::cuda(99), 1).map(|_| ()).unwrap_err();
+    assert_eq!(refused.code(), Code(abi::DEVICE));
+    assert!(
+        refused.message().starts_with("cuda:99 does not exist on this host; it has cpu, cuda:0"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_kernel_without_an_image_or_with_a_bad_one_is_refused_by_name() {
+    let Some(backend) = backend("a_kernel_without_an_image") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let held = t.upload(GPU, &[1; 64]).unwrap();
+    let args = [range_arg(abi::ARG_READ, held.address, 32), range_arg(abi::ARG_WRITE, held.address, 32)];
+    let stream = t.stream_default(GPU).unwrap();
+    let refused = t.launch(stream, &add_one(), &args).unwrap_err();
+    assert_eq!(refused.code(), Code(abi::UNSUPPORTED));
+    assert!(refused.message().contains("kernel 'add_one' on cuda:0: it has no CUDA image"), "{refused:?}");
+    let junk = b"this is no image";
+    let kernel = abi::Kernel { image: junk.as_ptr().cast(), image_bytes: junk.len(), ..add_one() };
+    let refused = t.launch(stream, &kernel, &args).unwrap_err();
+    assert!(refused.message().contains("kernel 'add_one' on cuda:0"), "{refused:?}");
+    assert_eq!(t.download(GPU, held.address, 64).unwrap(), [1; 64], "the device works on");
+    t.free(held);
+}
+
+#[test]
+fn an_address_is_told_by_the_device_that_it_lies_on() {
+    let Some(backend) = backend("an_address_is_told") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let held = t.alloc(GPU, 1000).unwrap();
+    let (device, base, bytes) = t.pointer(held.address.wrapping_add(500)).unwrap();
+    assert_eq!(device, GPU);
+    assert!(base <= held.address && bytes >= 1000);
+    let pinned = t.alloc_pinned(1000).unwrap();
+    assert_eq!(t.pointer(pinned.address).unwrap().0.r#type, abi::DEVICE_CUDA_HOST);
+    assert_eq!(t.host_address(Device::CPU, pinned.address, 1000), pinned.address);
+    let local = 0u8;
+    assert_eq!(t.pointer(&local).unwrap().0, Device::CPU);
+    t.free(held);
+    t.free(pinned);
+}
+
+#[test]
+fn faults_reach_the_device_too() {
+    let faults = Faults::new();
+    let builder = Backend::builder().faults(faults.clone());
+    let Some(backend) = backend_with("faults_reach_the_device", builder) else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    faults.fail(Operation::Allocate, 1);
+    assert!(t.alloc(GPU, 64).map(|_| ()).unwrap_err().message().contains("fault plan"));
+    let held = t.alloc(GPU, 64).unwrap();
+    faults.fail(Operation::Copy, 1);
+    assert!(
+        t.copies(t.stream_default(GPU).unwrap(), &[copy((GPU, held.address), (GPU, held.address), 0)])
+            .is_err()
+    );
+    t.free(held);
+    assert!(backend.leaks().is_empty());
+}
