@@ -23,10 +23,16 @@ fn backend_with(test: &str, builder: BackendBuilder) -> Option<Backend> {
     match backend.cuda() {
         Ok(_) => Some(backend),
         Err(missing) => {
-            writeln!(std::io::stderr(), "skipped: {test}: {missing}").unwrap();
+            skip(test, &missing.to_string());
             None
         }
     }
+}
+
+/// Past what the test runner captures.
+fn skip(test: &str, why: &str) {
+    let mut stderr = std::io::stderr();
+    stderr.write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
 fn backend(test: &str) -> Option<Backend> {

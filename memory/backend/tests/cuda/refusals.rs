@@ -4,7 +4,7 @@ use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::{Code, Device, abi};
 
 use super::common::{add_one, copy, range_arg, table};
-use super::{GPU, backend, backend_with};
+use super::{GPU, backend, backend_with, skip};
 
 #[test]
 fn the_budget_holds_over_host_and_device_and_says_who_holds_what() {
@@ -50,7 +50,7 @@ fn what_the_pool_keeps_is_given_up_before_there_is_no_memory() {
     let Some(backend) = backend("what_the_pool_keeps") else { return };
     if backend.cuda().unwrap().devices[0].memory_bytes > 32 << 30 {
         // The simulated device is small: filling a real one would take its memory from everybody.
-        return eprintln!("skipped: what_the_pool_keeps: the device is not ours to fill");
+        return skip("what_the_pool_keeps", "a device of this size is not filled by a test");
     }
     let account = backend.account("test");
     let t = table(&account);

@@ -1,11 +1,9 @@
 //! Several devices, where there are.
 
-use std::io::Write;
-
 use crossdock_plugin_api::Device;
 
 use super::common::{copy, table};
-use super::{GPU, backend, content};
+use super::{GPU, backend, content, skip};
 
 #[test]
 fn bytes_go_from_one_device_to_the_other_on_either_ones_stream() {
@@ -13,8 +11,7 @@ fn bytes_go_from_one_device_to_the_other_on_either_ones_stream() {
     let Some(backend) = backend(TEST) else { return };
     let n = backend.cuda().unwrap().devices.len();
     if n < 2 {
-        writeln!(std::io::stderr(), "skipped: {TEST}: it needs two CUDA devices, and there is {n}").unwrap();
-        return;
+        return skip(TEST, &format!("it needs two CUDA devices, and there is {n}"));
     }
     let account = backend.account("test");
     let t = table(&account);

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs the test programs of this bundle, and prints a table; results.json beside it has the same.
+#   run.sh [NAME...]      only programs whose name begins with one of these
+#   CROSSDOCK_WRAP        put before each program: "compute-sanitizer --tool memcheck --error-exitcode 99"
+#   CROSSDOCK_RESULTS     where results.json goes
+# Each program runs in its package's folder if a checkout is around the bundle.
+set -uo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+root="$here/../.."
+results="${CROSSDOCK_RESULTS:-$here/results.json}"
+export CROSSDOCK_BIN="$here/release/crossdock"
+logs="$(mktemp -d)"
+failed=0
+separator=""
+printf '{"tests": [' > "$results"
+printf '%-48s %8s %8s %8s %8s\n' program passed failed skipped seconds
+while IFS=$'\t' read -r program folder; do
+  if [ $# -gt 0 ]; then
+    wanted=""
+    for name in "$@"; do case "$program" in "$name"*) wanted=1 ;; esac; done
+    [ -n "$wanted" ] || continue
+  fi
+  log="$logs/$program"
+  begin=$(date +%s%N)
+  # shellcheck disable=SC2086 # the wrapper is a command line
+  ( cd "$root/$folder" 2>/dev/null || cd "$here" || exit 1
+    ${CROSSDOCK_WRAP:-} "$here/release/deps/$program" --nocapture ) > "$log" 2>&1 < /dev/null
+  code=$?
+  seconds=$(( ($(date +%s%N) - begin) / 1000000 ))
+  seconds="$((seconds / 1000)).$(printf %03d $((seconds % 1000)))"
+  count() { grep -aoE "[0-9]+ $1" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
+  passed=$(count passed) bad=$(count failed) skipped=$(grep -ac '^skipped: ' "$log")
+  [ "$code" = 0 ] || failed=1
+  # A program that ended without saying how many tests failed did not end well.
+  [ "$code" = 0 ] || [ "$bad" != 0 ] || bad="exit $code"
+  printf '%-48s %8s %8s %8s %8s\n' "${program%-*}" "$passed" "$bad" "$skipped" "$seconds"
+  printf '%s{"program": "%s", "exit": %d, "passed": %d, "failed": "%s", "skipped": %d, "seconds": %s}' \
+    "$separator" "$program" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
+  separator=", "
+  if [ "$code" != 0 ]; then grep -aE 'panicked at|^error|FAILED|ERROR SUMMARY|========= ' -A4 "$log" | head -60 | sed 's/^/    /'; fi
+done < "$here/tests.txt"
+printf ']}\n' >> "$results"
+cat "$logs"/* 2>/dev/null | grep -a '^skipped: ' | sort | uniq -c
+rm -rf "$logs"
+exit "$failed"
