@@ -33,6 +33,11 @@ impl Prepared {
         for array in arrays {
             array.walk(&mut |node| survey.look(node))?;
         }
+        let zero = match survey.empty_offsets && device != Device::CPU {
+            true => Some(zero_on(device, stream)?),
+            false => None,
+        };
+        survey.events.extend(zero.as_ref().map(Buffer::ready).filter(|ready| !ready.is_now()));
         let ready = one_event(survey.events, device, stream)?;
         let null_counts =
             if survey.uncounted.is_empty() { Vec::new() } else { nulls::count(&survey.uncounted, stream)? };
@@ -40,22 +45,17 @@ impl Prepared {
             kept: survey.kept,
             null_counts: null_counts.into_iter(),
             view_sizes: Vec::new().into_iter(),
-            zero: None,
+            zero: zero.as_ref().map(Buffer::address),
             metadata: Vec::new(),
         };
+        zero.iter().for_each(|zero| prepared.keep(zero.clone()));
         if device != Device::CPU {
-            prepared.add_device_parts(&survey.views, survey.empty_offsets, device, stream)?;
+            prepared.add_view_sizes(&survey.views, stream)?;
         }
         Ok((prepared, survey.size, ready))
     }
 
-    fn add_device_parts(
-        &mut self,
-        views: &[&DeviceArray],
-        empty_offsets: bool,
-        device: Device,
-        stream: &Stream,
-    ) -> Result<()> {
+    fn add_view_sizes(&mut self, views: &[&DeviceArray], stream: &Stream) -> Result<()> {
         let memory = stream.memory();
         let mut addresses = Vec::new();
         for array in views {
@@ -72,15 +72,6 @@ impl Prepared {
             self.keep(pinned);
         }
         self.view_sizes = addresses.into_iter();
-        if empty_offsets {
-            let own = memory.default_stream(device)?;
-            let mut zero = memory.alloc(&own, 8)?;
-            own.fill(&mut zero, 0, 8, 0)?;
-            own.synchronize()?;
-            let zero = zero.freeze_now();
-            self.zero = Some(zero.address());
-            self.keep(zero);
-        }
         Ok(())
     }
 
@@ -88,6 +79,14 @@ impl Prepared {
         buffer.mark_lent();
         self.kept.push(buffer);
     }
+}
+
+/// 8 zero bytes.
+fn zero_on(device: Device, stream: &Stream) -> Result<Buffer> {
+    let stream = nulls::stream_on(device, stream)?;
+    let mut zero = stream.memory().alloc(&stream, 8)?;
+    stream.fill(&mut zero, 0, 8, 0)?;
+    zero.freeze(&stream)
 }
 
 #[derive(Default)]
