@@ -7,6 +7,7 @@ mod cargo;
 mod demo;
 mod gpu_bundle;
 mod kernels;
+mod sim_cuda;
 mod test;
 mod tidy;
 
@@ -57,6 +58,8 @@ enum Command {
     Capi(capi::Options),
     /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
     GpuBundle,
+    /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask sim-cuda) PROGRAM
+    SimCuda(sim_cuda::Options),
 }
 
 fn main() -> ExitCode {
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Kernels(options) => kernels::run(&workspace, &options)?,
         Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
+        Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

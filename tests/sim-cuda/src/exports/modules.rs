@@ -1,0 +1,51 @@
+//! Code images, functions, launches.
+#![allow(non_snake_case, missing_docs, clippy::missing_safety_doc)] // the driver's header has names and docs for them
+#![allow(clippy::too_many_arguments)]
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+
+use crate::codes::{INVALID_VALUE, NOT_FOUND};
+use crate::image::Image;
+use crate::launch::Shape;
+use crate::state::{Handle, put};
+
+super::exports! {
+    fn cuModuleLoadData(sim, module: *mut Handle, image: *const c_void) {
+        sim.current()?;
+        sim.refuse_during_capture()?;
+        let image = Image::read(image, sim.config.capability, sim.config.version)?;
+        put(module, sim.load_module(image)?)
+    }
+
+    fn cuModuleUnload(sim, module: Handle) {
+        sim.unload_module(module)
+    }
+
+    fn cuModuleGetFunction(sim, function: *mut Handle, module: Handle, name: *const c_char) {
+        if name.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let name = CStr::from_ptr(name).to_str().map_err(|_| NOT_FOUND)?;
+        put(function, sim.function(module, name)?)
+    }
+
+    fn cuFuncSetAttribute(sim, function: Handle, attribute: c_int, value: c_int) {
+        sim.set_function_attribute(function, attribute, value)
+    }
+
+    fn cuLaunchKernel(
+        sim, function: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
+        block_z: c_uint, shared_bytes: c_uint, stream: Handle, params: *mut *mut c_void, extra: *mut *mut c_void
+    ) {
+        let slot = sim.stream(stream)?;
+        if !extra.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        let shape = Shape {
+            blocks: [grid_x, grid_y, grid_z],
+            threads: [block_x, block_y, block_z],
+            shared_bytes,
+        };
+        sim.launch(function, &shape, slot, params)
+    }
+}

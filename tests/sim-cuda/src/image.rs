@@ -1,0 +1,199 @@
+//! Code images: what a real driver looks at before it takes one.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_void};
+
+use object::read::elf::ElfFile64;
+use object::{LittleEndian, Object, ObjectSymbol};
+
+use crate::codes::{INVALID_IMAGE, NO_BINARY_FOR_GPU, Outcome, UNSUPPORTED_PTX_VERSION};
+
+/// What functions an image has.
+pub(crate) enum Image {
+    /// By the symbols of a cubin.
+    Symbols(HashSet<String>),
+    /// By `.entry` in PTX.
+    Ptx(String),
+    /// By the bytes of a fatbin, whose parts may be of any kind.
+    Fatbin(Vec<u8>),
+}
+
+const ELF_MAGIC: &[u8] = b"\x7fELF";
+const FATBIN_MAGIC: u32 = 0xba55_ed50;
+/// `SHT_NOBITS`.
+const SECTION_WITHOUT_BYTES: u32 = 8;
+const MACHINE_CUDA: u16 = 190;
+/// The ELF ABI version from which a cubin's flags have the architecture in their second byte.
+const ABI_OF_CUDA_13: u8 = 8;
+/// No image is so large.
+const MOST_BYTES: u64 = 1 << 30;
+
+impl Image {
+    /// Reads an image that a device of `capability` shall run, under a driver of `version`.
+    ///
+    /// # Safety
+    /// `image` is a cubin, a fatbin or PTX that ends with a NUL; at least 4 bytes can be read.
+    pub(crate) unsafe fn read(image: *const c_void, capability: u32, version: i32) -> Outcome<Self> {
+        if image.is_null() {
+            return Err(crate::codes::INVALID_VALUE);
+        }
+        let bytes = image.cast::<u8>();
+        // SAFETY: by this function's own contract. PTX may be shorter, and is when its NUL comes first.
+        let magic = unsafe { take_until_nul(bytes) };
+        if magic == ELF_MAGIC {
+            // SAFETY: an ELF file, of the length that it says.
+            return cubin(unsafe { std::slice::from_raw_parts(bytes, elf_bytes(bytes)?) }, capability);
+        }
+        if magic == FATBIN_MAGIC.to_le_bytes() {
+            // SAFETY: a fatbin begins with its magic, version, header's length, and the length of what follows.
+            let (header, rest) = unsafe {
+                (bytes.add(6).cast::<u16>().read_unaligned(), bytes.add(8).cast::<u64>().read_unaligned())
+            };
+            if rest > MOST_BYTES {
+                return Err(INVALID_IMAGE);
+            }
+            // SAFETY: as above.
+            let all = unsafe { std::slice::from_raw_parts(bytes, header as usize + rest as usize) };
+            return Ok(Self::Fatbin(all.to_vec()));
+        }
+        // SAFETY: text that ends with a NUL.
+        let text = unsafe { CStr::from_ptr(bytes.cast::<c_char>()) };
+        ptx(text.to_str().map_err(|_| INVALID_IMAGE)?, capability, version)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        match self {
+            Self::Symbols(symbols) => symbols.contains(name),
+            Self::Ptx(text) => text.match_indices(".entry").any(|(at, word)| {
+                let rest = text[at + word.len()..].trim_start();
+                rest.strip_prefix(name).is_some_and(|after| !after.starts_with(is_of_a_name))
+            }),
+            Self::Fatbin(bytes) => {
+                !name.is_empty() && bytes.windows(name.len()).any(|at| at == name.as_bytes())
+            }
+        }
+    }
+}
+
+fn is_of_a_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%')
+}
+
+/// # Safety
+/// Can be read up to a NUL, or for 4 bytes.
+unsafe fn take_until_nul<'a>(bytes: *const u8) -> &'a [u8] {
+    // SAFETY: by this function's own contract.
+    let n = (0..4).take_while(|at| unsafe { *bytes.add(*at) } != 0).count();
+    // SAFETY: as above.
+    unsafe { std::slice::from_raw_parts(bytes, n) }
+}
+
+/// How long an ELF file is: to the end of its last section, or of the table of them.
+fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
+    // SAFETY: an ELF file has a header of 64 bytes.
+    let header = unsafe { std::slice::from_raw_parts(bytes, 64) };
+    let number = |at: usize, n: usize| {
+        header[at..at + n].iter().rev().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte))
+    };
+    let (sections, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
+    let table_end =
+        sections.checked_add(size * count).filter(|end| *end <= MOST_BYTES).ok_or(INVALID_IMAGE)?;
+    if size != 64 || header[4] != 2 || header[5] != 1 {
+        return Err(INVALID_IMAGE);
+    }
+    let mut end = table_end.max(64);
+    for section in 0..count {
+        let at = (sections + section * size) as usize;
+        // SAFETY: within the table of sections, whose place the header gives.
+        let (kind, offset, length) = unsafe {
+            let section = bytes.add(at);
+            (
+                section.add(4).cast::<u32>().read_unaligned(),
+                section.add(0x18).cast::<u64>().read_unaligned(),
+                section.add(0x20).cast::<u64>().read_unaligned(),
+            )
+        };
+        if kind != SECTION_WITHOUT_BYTES {
+            end = end.max(offset.checked_add(length).ok_or(INVALID_IMAGE)?);
+        }
+    }
+    usize::try_from(end).ok().filter(|end| *end as u64 <= MOST_BYTES).ok_or(INVALID_IMAGE)
+}
+
+/// A cubin runs on devices of its own major version whose minor is not below its own.
+fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
+    let number = |at: usize, n: usize| {
+        bytes.get(at..at + n).map(|b| b.iter().rev().fold(0u32, |sum, byte| (sum << 8) | u32::from(*byte)))
+    };
+    let (machine, flags) = (number(0x12, 2), number(0x30, 4).ok_or(INVALID_IMAGE)?);
+    if machine != Some(MACHINE_CUDA.into()) {
+        return Err(INVALID_IMAGE);
+    }
+    let architecture = if bytes[8] >= ABI_OF_CUDA_13 { (flags >> 8) & 0xff } else { flags & 0xff };
+    if architecture / 10 != capability / 10 || architecture % 10 > capability % 10 {
+        return Err(NO_BINARY_FOR_GPU);
+    }
+    let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(|_| INVALID_IMAGE)?;
+    let names =
+        file.symbols().filter(|symbol| !symbol.is_undefined()).filter_map(|symbol| symbol.name().ok());
+    Ok(Image::Symbols(names.map(str::to_owned).collect()))
+}
+
+/// PTX is compiled for devices that are not below its target, by drivers that know its version.
+fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
+    let word_after = |directive: &str| {
+        let line = text.lines().map(str::trim).find_map(|line| line.strip_prefix(directive));
+        line.map(|rest| rest.trim().split([',', ' ', '\t']).next().unwrap_or_default())
+    };
+    let (isa, target) = word_after(".version").zip(word_after(".target")).ok_or(INVALID_IMAGE)?;
+    let (major, minor) = isa.split_once('.').ok_or(INVALID_IMAGE)?;
+    let number = |text: &str| text.parse::<i32>().map_err(|_| INVALID_IMAGE);
+    let isa = (number(major)?, number(minor)?);
+    if isa > newest_isa(version) {
+        return Err(UNSUPPORTED_PTX_VERSION);
+    }
+    let target = target.strip_prefix("sm_").ok_or(INVALID_IMAGE)?;
+    // A letter behind it says: this architecture and no other.
+    let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let architecture = number(digits)? as u32;
+    let fits = if digits == target { architecture <= capability } else { architecture == capability };
+    if fits { Ok(Image::Ptx(text.to_owned())) } else { Err(NO_BINARY_FOR_GPU) }
+}
+
+/// The newest PTX that a driver compiles: 8.2 for CUDA 12.2. Some of the later 12 are behind by one.
+fn newest_isa(version: i32) -> (i32, i32) {
+    let (major, minor) = (version / 1000, version % 1000 / 10);
+    match (major, minor) {
+        (12, 6..) => (8, minor - 1),
+        _ => (major - 4, minor),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &CStr, capability: u32, version: i32) -> Outcome<Image> {
+        // SAFETY: text with a NUL.
+        unsafe { Image::read(text.as_ptr().cast(), capability, version) }
+    }
+
+    const PTX: &CStr =
+        c".version 8.0\n.target sm_75, debug\n.visible .entry cells_copy_2(\n.param .b8 x[8])\n{}";
+
+    #[test]
+    fn ptx_has_the_entries_that_it_names() {
+        let image = read(PTX, 90, 12020).ok().unwrap();
+        assert!(image.has("cells_copy_2") && !image.has("cells_copy") && !image.has("ells_copy_2"));
+    }
+
+    #[test]
+    fn ptx_of_a_newer_architecture_or_version_is_refused() {
+        assert!(read(PTX, 75, 12000).is_ok());
+        assert_eq!(read(PTX, 70, 12020).err(), Some(NO_BINARY_FOR_GPU));
+        assert_eq!(read(PTX, 90, 11080).err(), Some(UNSUPPORTED_PTX_VERSION));
+        assert_eq!(read(c".version 8.0\n.target sm_90a\n", 100, 12020).err(), Some(NO_BINARY_FOR_GPU));
+        assert_eq!(read(c"junk", 90, 12020).err(), Some(INVALID_IMAGE));
+        assert_eq!(read(c"", 90, 12020).err(), Some(INVALID_IMAGE));
+    }
+}

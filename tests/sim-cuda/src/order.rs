@@ -1,0 +1,206 @@
+//! What comes after what: a clock for each stream, and who touched which bytes of a block last.
+//!
+//! A stream's clock says, for each stream, how much of its work comes before whatever this one is given next. It is
+//! joined where an event that was recorded elsewhere is waited for. The host has one clock for all its threads: what one
+//! thread has synchronised with counts for each, since the simulator cannot see how threads tell each other. So two
+//! threads that forget to talk are not caught here, and no correct program is accused.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::report::Site;
+
+/// How much of each stream's work comes before; the streams are numbered.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clock(Vec<u64>);
+
+impl Clock {
+    pub(crate) fn get(&self, stream: usize) -> u64 {
+        self.0.get(stream).copied().unwrap_or(0)
+    }
+
+    /// After all that `other` comes after, too.
+    pub(crate) fn join(&mut self, other: &Self) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// The next moment on `stream`.
+    pub(crate) fn tick(&mut self, stream: usize) -> u64 {
+        if self.0.len() <= stream {
+            self.0.resize(stream + 1, 0);
+        }
+        self.0[stream] += 1;
+        self.0[stream]
+    }
+}
+
+/// Somebody's touch of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub stream: usize,
+    pub time: u64,
+    pub site: Site,
+}
+
+impl Access {
+    /// Whether it comes before what has this clock.
+    pub(crate) fn is_before(&self, clock: &Clock) -> bool {
+        self.time <= clock.get(self.stream)
+    }
+}
+
+/// What a new access is not ordered after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conflict {
+    Write(Access),
+    Read(Access),
+}
+
+/// Who wrote and read which bytes of one block: a list of ranges that do not overlap.
+#[derive(Debug, Default)]
+pub(crate) struct History(BTreeMap<u64, Segment>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    end: u64,
+    write: Option<Access>,
+    /// Since that write, one for each stream, none before another.
+    reads: Vec<Access>,
+}
+
+impl History {
+    /// A block whose allocation, where it is work on a stream, is a write of all of it.
+    pub(crate) fn new(bytes: u64, allocation: Option<Access>) -> Self {
+        Self(BTreeMap::from([(0, Segment { end: bytes, write: allocation, reads: Vec::new() })]))
+    }
+
+    /// Enters a read of `range`. Its clock includes the access itself.
+    pub(crate) fn read(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
+        self.cut(range.start);
+        self.cut(range.end);
+        let mut conflict = None;
+        for (_, segment) in self.0.range_mut(range.clone()) {
+            if let Some(write) = segment.write.filter(|write| !write.is_before(clock)) {
+                conflict = conflict.or(Some(Conflict::Write(write)));
+            }
+            segment.reads.retain(|read| !read.is_before(clock));
+            segment.reads.push(access);
+        }
+        self.merge(range);
+        conflict
+    }
+
+    /// Enters a write of `range`.
+    pub(crate) fn write(&mut self, range: Range<u64>, access: Access, clock: &Clock) -> Option<Conflict> {
+        self.cut(range.start);
+        self.cut(range.end);
+        let mut conflict = None;
+        let mut starts = Vec::new();
+        for (start, segment) in self.0.range_mut(range.clone()) {
+            conflict = conflict.or_else(|| segment.conflict(clock));
+            starts.push(*start);
+        }
+        starts.iter().for_each(|start| drop(self.0.remove(start)));
+        if !range.is_empty() {
+            let segment = Segment { end: range.end, write: Some(access), reads: Vec::new() };
+            self.0.insert(range.start, segment);
+        }
+        self.merge(range);
+        conflict
+    }
+
+    /// An access of any byte that does not come before `clock`.
+    pub(crate) fn conflict(&self, clock: &Clock) -> Option<Conflict> {
+        self.0.values().find_map(|segment| segment.conflict(clock))
+    }
+
+    /// Makes `at` a border.
+    fn cut(&mut self, at: u64) {
+        let Some((_, segment)) = self.0.range_mut(..at).next_back() else { return };
+        if segment.end > at {
+            let tail = segment.clone();
+            segment.end = at;
+            self.0.insert(at, tail);
+        }
+    }
+
+    /// Joins neighbours that tell the same, around and within `range`.
+    fn merge(&mut self, range: Range<u64>) {
+        let first = self.0.range(..range.start).next_back().map_or(range.start, |(start, _)| *start);
+        let starts: Vec<u64> = self.0.range(first..=range.end).map(|(start, _)| *start).collect();
+        for start in starts.into_iter().skip(1) {
+            let Some((_, before)) = self.0.range(..start).next_back() else { continue };
+            let Some(segment) = self.0.get(&start) else { continue };
+            if before.end == start && before.write == segment.write && before.reads == segment.reads {
+                let end = segment.end;
+                self.0.remove(&start);
+                if let Some((_, before)) = self.0.range_mut(..start).next_back() {
+                    before.end = end;
+                }
+            }
+        }
+    }
+}
+
+impl Segment {
+    fn conflict(&self, clock: &Clock) -> Option<Conflict> {
+        let late = |access: &&Access| !access.is_before(clock);
+        let write = self.write.as_ref().filter(late).map(|write| Conflict::Write(*write));
+        write.or_else(|| self.reads.iter().find(late).map(|read| Conflict::Read(*read)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(times: &[u64]) -> Clock {
+        Clock(times.to_vec())
+    }
+
+    fn access(stream: usize, time: u64) -> Access {
+        Access { stream, time, site: Site::default() }
+    }
+
+    #[test]
+    fn a_read_that_comes_after_the_last_writer_of_its_bytes_is_in_order() {
+        let mut history = History::new(100, None);
+        assert_eq!(history.write(0..50, access(0, 1), &clock(&[1])), None);
+        assert_eq!(history.write(50..100, access(1, 1), &clock(&[0, 1])), None);
+        assert_eq!(history.read(0..50, access(0, 2), &clock(&[2])), None);
+        assert_eq!(history.read(49..51, access(0, 3), &clock(&[3])), Some(Conflict::Write(access(1, 1))));
+        assert_eq!(history.read(49..51, access(0, 3), &clock(&[3, 1])), None);
+    }
+
+    #[test]
+    fn a_write_must_come_after_every_reader_and_not_only_the_last() {
+        let mut history = History::new(100, None);
+        history.read(10..20, access(0, 1), &clock(&[1]));
+        history.read(0..100, access(1, 1), &clock(&[0, 1]));
+        let only_the_last = clock(&[0, 1, 1]);
+        assert_eq!(history.conflict(&only_the_last), Some(Conflict::Read(access(0, 1))));
+        assert_eq!(history.write(0..10, access(2, 1), &only_the_last), None);
+        let conflict = history.write(0..11, access(2, 2), &clock(&[0, 1, 2]));
+        assert_eq!(conflict, Some(Conflict::Read(access(0, 1))));
+        assert_eq!(history.conflict(&clock(&[0, 1, 2])), Some(Conflict::Read(access(0, 1))));
+    }
+
+    #[test]
+    fn ranges_that_tell_the_same_become_one() {
+        let mut history = History::new(100, None);
+        for time in 1..=10 {
+            let range = (time - 1) * 10..time * 10;
+            history.read(range, access(0, time), &clock(&[time]));
+        }
+        assert_eq!(history.0.len(), 10);
+        history.read(0..100, access(0, 11), &clock(&[11]));
+        assert_eq!(history.0.len(), 1);
+        history.write(0..100, access(0, 12), &clock(&[12]));
+        assert_eq!(history.0.len(), 1);
+    }
+}

@@ -1,0 +1,164 @@
+//! Memory pools: what they hold back from the device, and when they give it up.
+
+use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::run::Op;
+use crate::space::ALIGNMENT;
+use crate::state::{Handle, Sim};
+use crate::streams::Target;
+
+/// One pool. `reserved` is what it took from the device, `used` what is allocated of that, both in bytes.
+pub(crate) struct Pool {
+    pub device: usize,
+    pub threshold: u64,
+    pub reserved: u64,
+    pub reserved_high: u64,
+    pub used: u64,
+    pub used_high: u64,
+    /// Follow event dependencies, reuse opportunistically, insert dependencies: kept, and nothing else.
+    pub reuse: [i32; 3],
+    /// Devices that may reach its memory, beside its own.
+    pub peers: Vec<usize>,
+    /// Its last block ends it.
+    pub destroyed: bool,
+}
+
+/// What a block takes of a pool or a device.
+fn rounded(bytes: u64) -> Outcome<u64> {
+    bytes.checked_next_multiple_of(ALIGNMENT).filter(|bytes| *bytes > 0).ok_or(OUT_OF_MEMORY)
+}
+
+impl Pool {
+    pub(crate) fn new(device: usize) -> Self {
+        Self {
+            device,
+            threshold: 0,
+            reserved: 0,
+            reserved_high: 0,
+            used: 0,
+            used_high: 0,
+            reuse: [1; 3],
+            peers: Vec::new(),
+            destroyed: false,
+        }
+    }
+
+    /// Gives back what is not used, but for `keep` bytes in all.
+    fn trim(&mut self, keep: u64) {
+        self.reserved = self.reserved.min(self.used.max(keep));
+    }
+}
+
+impl Sim {
+    pub(crate) fn pool(&mut self, handle: Handle) -> Outcome<&mut Pool> {
+        if self.pools.get(&handle).is_none_or(|pool| pool.destroyed) {
+            return Err(self.stale("memory pool", handle));
+        }
+        self.pools.get_mut(&handle).ok_or(INVALID_VALUE)
+    }
+
+    /// Bytes of a device that are taken.
+    pub(crate) fn taken(&self, device: usize) -> u64 {
+        let pools = self.pools.values().filter(|pool| pool.device == device);
+        self.devices[device].direct + pools.map(|pool| pool.reserved).sum::<u64>()
+    }
+
+    fn free_bytes(&self, device: usize) -> u64 {
+        self.config.memory_bytes.saturating_sub(self.taken(device))
+    }
+
+    /// cuMemAlloc: at once, and in order after nothing.
+    pub(crate) fn alloc_direct(&mut self, bytes: u64) -> Outcome<u64> {
+        let device = self.current()?;
+        self.refuse_during_capture()?;
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let need = rounded(bytes)?;
+        if need > self.free_bytes(device) {
+            return Err(OUT_OF_MEMORY);
+        }
+        let site = self.here();
+        let address = self.new_device_block(device, None, bytes, site, None)?;
+        self.devices[device].direct += need;
+        Ok(address)
+    }
+
+    /// An allocation as work on a stream: whatever uses the block comes after it.
+    pub(crate) fn alloc_async(&mut self, handle: Handle, bytes: u64, slot: usize) -> Outcome<u64> {
+        let pool = self.pool(handle)?;
+        let device = pool.device;
+        if self.streams[slot].capture.is_some() {
+            return Err(crate::codes::CAPTURE_UNSUPPORTED);
+        }
+        if bytes == 0 {
+            return Err(INVALID_VALUE);
+        }
+        let need = rounded(bytes)?;
+        if self.lacks(handle, need) > self.free_bytes(device) {
+            // What is freed earlier on the same stream may be used again.
+            let stream = &self.streams[slot];
+            let frees = stream.queue.iter().rposition(|op| matches!(op, Op::Free(_)));
+            if let Some(at) = frees {
+                let number = stream.done + at as u64 + 1;
+                self.run_to(&[Target { slot, number }]);
+            }
+            if self.lacks(handle, need) > self.free_bytes(device) {
+                return Err(OUT_OF_MEMORY);
+            }
+        }
+        let site = self.here();
+        let access = self.next_access(slot, site);
+        let address = self.new_device_block(device, Some(handle), bytes, site, Some(access))?;
+        let grow = self.lacks(handle, need);
+        let pool = self.pool(handle)?;
+        pool.reserved += grow;
+        pool.used += need;
+        pool.reserved_high = pool.reserved_high.max(pool.reserved);
+        pool.used_high = pool.used_high.max(pool.used);
+        Ok(address)
+    }
+
+    /// What a pool has to take from its device for so many bytes more.
+    fn lacks(&self, pool: Handle, need: u64) -> u64 {
+        self.pools.get(&pool).map_or(need, |pool| need.saturating_sub(pool.reserved - pool.used))
+    }
+
+    /// The bytes of a block that is gone.
+    pub(crate) fn give_back(&mut self, device: usize, pool: Option<Handle>, bytes: u64) {
+        let bytes = rounded(bytes).unwrap_or(0);
+        let Some(handle) = pool else {
+            self.devices[device].direct = self.devices[device].direct.saturating_sub(bytes);
+            return;
+        };
+        if let Some(pool) = self.pools.get_mut(&handle) {
+            pool.used = pool.used.saturating_sub(bytes);
+            if pool.destroyed && pool.used == 0 {
+                self.pools.remove(&handle);
+            }
+        }
+    }
+
+    /// After a synchronisation pools keep no more than their threshold.
+    pub(crate) fn settle_pools(&mut self, device: usize) {
+        for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
+            pool.trim(pool.threshold);
+        }
+    }
+
+    pub(crate) fn trim_pool(&mut self, handle: Handle, keep: u64) -> Outcome {
+        self.pool(handle)?.trim(keep);
+        Ok(())
+    }
+
+    pub(crate) fn destroy_pool(&mut self, handle: Handle) -> Outcome {
+        if self.devices.iter().any(|device| device.default_pool == handle) {
+            return Err(INVALID_VALUE);
+        }
+        let pool = self.pool(handle)?;
+        pool.destroyed = true;
+        if pool.used == 0 {
+            self.pools.remove(&handle);
+        }
+        Ok(())
+    }
+}

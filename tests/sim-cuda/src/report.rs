@@ -1,0 +1,130 @@
+//! Call sites, and telling what was found.
+
+use std::collections::HashMap;
+use std::io::Write as _;
+
+/// As many frames as tell a test from its neighbour.
+const FRAMES: usize = 24;
+/// As many as are shown.
+const SHOWN: usize = 8;
+
+/// Where a call came from: a number, since most are never asked about. 0 is nowhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Site(u32);
+
+/// All call sites so far, as return addresses; symbols are looked up when somebody asks.
+#[derive(Default)]
+pub(crate) struct Sites {
+    known: HashMap<Vec<usize>, u32>,
+    list: Vec<(&'static str, Vec<usize>)>,
+}
+
+impl Sites {
+    /// The place that called the exported function `call`.
+    pub(crate) fn here(&mut self, call: &'static str) -> Site {
+        let mut frames = Vec::with_capacity(FRAMES);
+        backtrace::trace(|frame| {
+            frames.push(frame.ip() as usize);
+            frames.len() < FRAMES
+        });
+        if let Some(known) = self.known.get(&frames) {
+            return Site(*known);
+        }
+        self.list.push((call, frames.clone()));
+        let number = self.list.len() as u32;
+        self.known.insert(frames, number);
+        Site(number)
+    }
+
+    /// The call and its stack, from the exported function outwards.
+    pub(crate) fn describe(&self, site: Site) -> String {
+        let Some((call, frames)) = (site.0 as usize).checked_sub(1).and_then(|at| self.list.get(at)) else {
+            return "    (no call)\n".to_owned();
+        };
+        let mut lines: Vec<String> = Vec::new();
+        for ip in frames {
+            backtrace::resolve(*ip as *mut std::ffi::c_void, |symbol| {
+                let name = symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}"));
+                let place = symbol
+                    .filename()
+                    .map(|file| format!(" ({}:{})", file.display(), symbol.lineno().unwrap_or(0)));
+                // What lies within the exported function is the simulator's own affair.
+                if name == *call {
+                    lines.clear();
+                } else {
+                    lines.push(format!("{name}{}", place.unwrap_or_default()));
+                }
+            });
+        }
+        let boring = |line: &&String| {
+            !["core::ops::function::", "std::sys::", "__rust_begin_short_backtrace", "std::panicking::"]
+                .iter()
+                .any(|word| line.contains(word))
+        };
+        let shown: String =
+            lines.iter().filter(boring).take(SHOWN).map(|line| format!("    at {line}\n")).collect();
+        format!("    {call}\n{shown}")
+    }
+
+    /// One line: the call, and the nearest function outside of this crate.
+    pub(crate) fn short(&self, site: Site) -> String {
+        let text = self.describe(site);
+        let mut lines = text.lines().map(str::trim);
+        let call = lines.next().unwrap_or_default().to_owned();
+        let callers: Vec<&str> = lines.take(3).collect();
+        format!("{call} {}", callers.join(" "))
+    }
+}
+
+/// A line on stderr that no test harness captures.
+pub(crate) fn say(text: &str) {
+    // Nobody is left to tell when stderr is closed.
+    drop(writeln!(std::io::stderr(), "crossdock-sim-cuda: {text}"));
+}
+
+/// A line that begins as the project's test runner expects it.
+pub(crate) fn say_plain(text: &str) {
+    drop(writeln!(std::io::stderr(), "{text}"));
+}
+
+/// What was done wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    ReadAfterWrite,
+    WriteAfterWrite,
+    WriteAfterRead,
+    UseBeforeAllocation,
+    UseAfterFree,
+    EarlyFree,
+    DoubleFree,
+    OutOfBounds,
+    NotReachable,
+    HostFreedInUse,
+    StaleHandle,
+}
+
+impl Violation {
+    pub(crate) fn name(self) -> &'static std::ffi::CStr {
+        match self {
+            Self::ReadAfterWrite => c"read after write",
+            Self::WriteAfterWrite => c"write after write",
+            Self::WriteAfterRead => c"write after read",
+            Self::UseBeforeAllocation => c"use before allocation",
+            Self::UseAfterFree => c"use after free",
+            Self::EarlyFree => c"early free",
+            Self::DoubleFree => c"double free",
+            Self::OutOfBounds => c"out of bounds",
+            Self::NotReachable => c"not reachable",
+            Self::HostFreedInUse => c"pinned memory freed in use",
+            Self::StaleHandle => c"stale handle",
+        }
+    }
+}
+
+/// What was found so far, and whether that ends the process.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub count: u64,
+    pub last: Option<Violation>,
+    pub only_count: bool,
+}

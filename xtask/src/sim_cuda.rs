@@ -1,0 +1,89 @@
+//! `cargo xtask sim-cuda`: the simulated CUDA driver, laid out as the loader finds a real one.
+
+use crate::cargo::{Workspace, cargo, run as run_command};
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+const PACKAGE: &str = "crossdock-sim-cuda-driver";
+const BUILT: &str = "libcrossdock_sim_cuda_driver.so";
+/// The name that programs link with, and the one that they ask for; some open either.
+const LIBRARY: &str = "libcuda.so.1";
+const LINK: &str = "libcuda.so";
+
+/// What `cargo xtask sim-cuda` takes.
+#[derive(clap::Args)]
+pub struct Options {
+    /// Leave this function out, as an older driver does; may be given more than once
+    #[arg(long, value_name = "FUNCTION")]
+    lack: Vec<String>,
+}
+
+/// Builds it, and prints the folder and nothing else on stdout.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    println!("{}", lay_out(workspace, &options.lack)?.display());
+    Ok(())
+}
+
+/// Builds the driver without these functions; the folder that `LD_LIBRARY_PATH` wants.
+pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
+    run_command(cargo().current_dir(&workspace.root).args(["build", "--quiet", "-p", PACKAGE]))?;
+    let mut library = fs::read(workspace.built(false).join(BUILT)).context(BUILT)?;
+    lack.iter().try_for_each(|function| hide(&mut library, function))?;
+    let mut folder = "sim-cuda".to_owned();
+    for function in lack {
+        folder += &format!("-without-{function}");
+    }
+    let folder = workspace.target.join(folder);
+    install(&folder, &library)?;
+    Ok(folder)
+}
+
+/// Renames a symbol to one that nobody asks for. The loader finds a symbol by a hash of its name and compares the name
+/// then, so that neither name is found any more.
+fn hide(library: &mut [u8], function: &str) -> Result<()> {
+    let name: Vec<u8> = [b"\0", function.as_bytes(), b"\0"].concat();
+    let places: Vec<usize> =
+        library.windows(name.len()).enumerate().filter(|(_, at)| *at == name).map(|(at, _)| at).collect();
+    if places.is_empty() || function.is_empty() {
+        bail!("--lack {function}: the simulated driver has no such function");
+    }
+    for at in places {
+        library[at + 1] = b'_';
+    }
+    Ok(())
+}
+
+/// Puts it in place whole: programs that have the old one mapped keep it.
+fn install(folder: &Path, library: &[u8]) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let there = folder.join(LIBRARY);
+    if fs::read(&there).is_ok_and(|old| old == library) && folder.join(LINK).exists() {
+        return Ok(());
+    }
+    let fresh = folder.join(format!("{LIBRARY}.{}", std::process::id()));
+    fs::write(&fresh, library).with_context(|| format!("cannot write {}", fresh.display()))?;
+    fs::rename(&fresh, &there).with_context(|| format!("cannot write {}", there.display()))?;
+    if !folder.join(LINK).exists() {
+        symlink(LIBRARY, folder.join(LINK)).with_context(|| format!("no link in {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hidden_function_has_another_name_and_others_keep_theirs() {
+        let mut library = b"\0cuInit\0cuInitAll\0xcuInit\0".to_vec();
+        hide(&mut library, "cuInit").unwrap();
+        assert_eq!(library, b"\0_uInit\0cuInitAll\0xcuInit\0");
+    }
+
+    #[test]
+    fn a_function_that_is_not_there_cannot_be_hidden() {
+        assert!(hide(&mut b"\0cuInit\0".to_vec(), "cuExit").is_err());
+    }
+}
