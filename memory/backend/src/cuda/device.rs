@@ -11,6 +11,7 @@ use super::context::Gpu;
 use super::driver::{MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, SUCCESS};
 use super::event::CudaEvent;
 use super::modules::Modules;
+use super::staging::Staging;
 use crate::device::{
     DeviceBackend, DeviceDescription, EventHandle, Found, Stream, Transfer, kernel_name, whole_range,
 };
@@ -21,6 +22,7 @@ pub(crate) struct CudaDeviceBackend {
     gpu: Arc<Gpu>,
     memory: Box<dyn Resource>,
     modules: Modules,
+    staging: Staging,
     /// Our own pinned blocks.
     pinned: Arc<Ranges>,
     backend: usize,
@@ -39,7 +41,8 @@ impl CudaDeviceBackend {
         backend: usize,
     ) -> Self {
         let modules = Modules::new(gpu.clone());
-        Self { description, gpu, memory, modules, pinned, backend }
+        let staging = Staging::new(gpu.driver, gpu.context());
+        Self { description, gpu, memory, modules, staging, pinned, backend }
     }
 
     /// Refuses what would break a capture or be broken by it. Only a stream whose own handle others have can be captured.
@@ -119,21 +122,36 @@ impl DeviceBackend for CudaDeviceBackend {
 
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()> {
         let _entered = self.gpu.enter()?;
-        let mut arriving = false;
+        let (mut sent, mut fetched) = (Vec::new(), Vec::new());
         for transfer in transfers.iter().filter(|transfer| transfer.bytes > 0) {
             let host = match (transfer.to_cuda, transfer.from_cuda) {
                 (true, false) => Some(transfer.from as usize),
                 (false, true) => Some(transfer.to as usize),
                 _ => None,
             };
-            if host.is_some_and(|host| !self.is_pinned(host, transfer.bytes)) {
-                self.refuse_capture(stream, "a copy from or to memory that is not pinned")?;
-                arriving |= transfer.from_cuda;
+            if host.is_none_or(|host| self.is_pinned(host, transfer.bytes)) {
+                // SAFETY: by this function's own contract.
+                unsafe { self.copy_one(stream, transfer) }?;
+                continue;
             }
-            // SAFETY: by this function's own contract.
-            unsafe { self.copy_one(stream, transfer) }?;
+            self.refuse_capture(stream, "a copy from or to memory that is not pinned")?;
+            let Transfer { to, from, bytes, .. } = *transfer;
+            if transfer.to_cuda {
+                sent.push((to as u64, from, bytes));
+            } else {
+                fetched.push((to, from as u64, bytes));
+            }
         }
-        if arriving { self.stream_synchronize(stream) } else { Ok(()) }
+        // SAFETY: by this function's own contract; the context is current, and the stream was asked about captures.
+        unsafe {
+            if !sent.is_empty() {
+                self.staging.host_to_device(stream.raw, &sent)?;
+            }
+            if !fetched.is_empty() {
+                self.staging.device_to_host(stream.raw, &fetched)?;
+            }
+        }
+        Ok(())
     }
 
     unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {

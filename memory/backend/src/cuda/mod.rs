@@ -10,6 +10,7 @@ mod platform;
 mod pool;
 mod probe;
 mod reaper;
+mod staging;
 
 pub(crate) use event::CudaEvent;
 pub(crate) use platform::Platform;
