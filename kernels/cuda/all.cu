@@ -1,4 +1,13 @@
 // All kernels, as one module.
 #include "bits.cu"
 #include "bools.cu"
+#include "cast.cu"
+#include "concatenate.cu"
+#include "gather.cu"
+#include "indices.cu"
+#include "nested.cu"
 #include "null_count.cu"
+#include "numbers.cu"
+#include "offsets.cu"
+#include "utf8.cu"
+#include "views.cu"

@@ -44,6 +44,7 @@ DEVICE u32 gather16(Pair bytes) { return gather8(bytes.low) | gather8(bytes.high
 DEVICE u8 packed(Bytes from, u64 i, u32 flip) {
   u64 left = from.len - i * 8;
   u32 bits = 0;
+#pragma unroll 1
   for (u32 b = 0; b < 8; b++) bits |= (u32)(byte_at(from, i * 8 + b) != 0) << b;
   bits ^= flip & 0xff;
   return (u8)(left < 8 ? bits & ((1u << left) - 1) : bits);
@@ -70,15 +71,16 @@ KERNEL(crossdock_pack_bytes) {
     for (u32 k = 0; k < 4; k++) pair[k] = bytes_inside(from, (head + (p + k * job.threads) * 2) * 8);
 #pragma unroll
     for (u32 k = 0; k < 4; k++) {
-      *(u16*)(to.at + head + (p + k * job.threads) * 2) = (u16)(gather16(pair[k]) ^ flip);
+      store((u16*)(to.at + head + (p + k * job.threads) * 2), (u16)(gather16(pair[k]) ^ flip));
     }
   }
   for (; p < end; p += job.threads) {
-    *(u16*)(to.at + head + p * 2) = (u16)(gather16(bytes_inside(from, (head + p * 2) * 8)) ^ flip);
+    store((u16*)(to.at + head + p * 2), (u16)(gather16(bytes_inside(from, (head + p * 2) * 8)) ^ flip));
   }
   u64 before = head + begin * 2, after = head + end * 2;
+#pragma unroll 1
   for (u64 i = job.thread; i < before + (n - after); i += job.threads) {
     u64 at = i < before ? i : after + (i - before);
-    to.at[at] = packed(from, at, flip);
+    store(to.at + at, packed(from, at, flip));
   }
 }

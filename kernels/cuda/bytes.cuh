@@ -7,11 +7,15 @@ DEVICE u64 aligned64(const u8* at) { return __ldg((const u64*)at); }
 
 DEVICE u8 byte_at(Bytes from, u64 i) { return i < from.len ? __ldg(from.at + i) : 0; }
 
+// One bit; a bitmap of no bytes has every bit set.
+DEVICE bool is_set(Bytes bits, u64 i) { return bits.len == 0 || (byte_at(bits, i / 8) >> (i % 8) & 1) != 0; }
+
 // 64 bits from a bit on; zeros beyond the range.
 DEVICE u64 bits_at(Bytes from, u64 bit) {
   u64 at = bit / 8;
   u32 shift = bit % 8;
   u64 low = 0;
+#pragma unroll 1
   for (u32 i = 0; i < 8; i++) low |= (u64)byte_at(from, at + i) << (8 * i);
   u64 high = byte_at(from, at + 8);
   return shift == 0 ? low : low >> shift | high << (64 - shift);
@@ -37,7 +41,7 @@ DEVICE Pair aligned128(const u8* at) {
   return pair;
 }
 
-DEVICE void store128(u8* at, Pair pair) { *(ulonglong2*)at = make_ulonglong2(pair.low, pair.high); }
+DEVICE void store128(u8* at, Pair pair) { store((ulonglong2*)at, make_ulonglong2(pair.low, pair.high)); }
 
 // 128 bits; byte bit / 8 has 7 before it and 24 from it on within the range.
 DEVICE Pair pair_inside(Bytes from, u64 bit) {
@@ -80,9 +84,10 @@ DEVICE void fill(const Job& job, Target to, const Of& of) {
   }
   u64 before = head + begin * 16;
   u64 after = head + end * 16;
+#pragma unroll 1
   for (u64 i = job.thread; i < before + (to.len - after); i += job.threads) {
     u64 at = i < before ? i : after + (i - before);
-    to.at[at] = (u8)of.safe(at);
+    store(to.at + at, (u8)of.safe(at));
   }
 }
 

@@ -11,8 +11,10 @@ typedef short i16;
 typedef int i32;
 typedef long long i64;
 
+#ifndef EMULATED
 typedef u32 uint32_t;
 typedef u64 uint64_t;
+#endif
 typedef i32 crossdock_code;
 
 typedef uint32_t crossdock_arg_kind;

@@ -11,6 +11,14 @@
 // The names of a job's arguments, in order, as the table in table.rs has them.
 #define PARAMS(...) enum { HEAD, __VA_ARGS__ }
 
+// Every store goes through here, and every load of what is only read through __ldg: an emulator watches both.
+#ifndef EMULATED
+template <class T>
+DEVICE void store(T* at, T value) {
+  *at = value;
+}
+#endif
+
 // Bytes that a job reads.
 struct Bytes {
   const u8* at;

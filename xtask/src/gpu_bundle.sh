@@ -7,8 +7,12 @@
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 root="$here/../.."
+programs="$here/unpacked/release"
+if [ ! -d "$here/unpacked" ]; then
+  mkdir "$here/unpacked" && tar -C "$here/unpacked" -xJf "$here/programs.tar.xz" || exit 1
+fi
 results="${CROSSDOCK_RESULTS:-$here/results.json}"
-export CROSSDOCK_BIN="$here/release/crossdock"
+export CROSSDOCK_BIN="$programs/crossdock"
 logs="$(mktemp -d)"
 failed=0
 separator=""
@@ -24,7 +28,7 @@ while IFS=$'\t' read -r program folder; do
   begin=$(date +%s%N)
   # shellcheck disable=SC2086 # the wrapper is a command line
   ( cd "$root/$folder" 2>/dev/null || cd "$here" || exit 1
-    ${CROSSDOCK_WRAP:-} "$here/release/deps/$program" --nocapture ) > "$log" 2>&1 < /dev/null
+    ${CROSSDOCK_WRAP:-} "$programs/deps/$program" --nocapture ) > "$log" 2>&1 < /dev/null
   code=$?
   seconds=$(( ($(date +%s%N) - begin) / 1000000 ))
   seconds="$((seconds / 1000)).$(printf %03d $((seconds % 1000)))"
@@ -38,7 +42,7 @@ while IFS=$'\t' read -r program folder; do
     "$separator" "$program" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
   separator=", "
   if [ "$code" != 0 ]; then grep -aE 'panicked at|^error|FAILED|ERROR SUMMARY|========= ' -A4 "$log" | head -60 | sed 's/^/    /'; fi
-done < "$here/tests.txt"
+done < "$here/unpacked/tests.txt"
 printf ']}\n' >> "$results"
 cat "$logs"/* 2>/dev/null | grep -a '^skipped: ' | sort | uniq -c
 rm -rf "$logs"

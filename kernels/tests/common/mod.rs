@@ -1,8 +1,12 @@
 //! What the kernels' tests share.
-#![allow(clippy::unwrap_used, dead_code)]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code)]
+
+mod emulated;
+
+use std::io::Write;
 
 use crossdock_memory::{Buffer, Stream};
-use crossdock_test_support::{DEVICES, TestHost};
+use crossdock_test_support::{TestHost, devices};
 
 /// Bytes on the stream's device, beginning at an odd address.
 pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
@@ -14,9 +18,14 @@ pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
     whole.slice(1, bytes.len()).unwrap()
 }
 
+/// Runs a test with a stream of each device that there is, and of one that emulates the CUDA sources.
 pub fn on_every_device(test: impl Fn(&Stream)) {
     let host = TestHost::new();
-    DEVICES.iter().for_each(|device| test(&host.stream(*device)));
+    devices().iter().for_each(|device| test(&host.stream(*device)));
+    match emulated::stream(&host) {
+        Ok(stream) => test(&stream),
+        Err(why) => writeln!(std::io::stderr(), "skipped: emulated kernels: {why}").unwrap(),
+    }
     host.assert_nothing_leaked();
 }
 

@@ -24,8 +24,7 @@ const ALL: &str = "all.cu";
 
 /// A cubin runs on its own major version from its minor on; PTX is for devices of other majors, and compiled as it is
 /// loaded.
-const TARGETS: &[(Output, u32)] =
-    &[(Output::Cubin, 70), (Output::Cubin, 80), (Output::Cubin, 90), (Output::Ptx, 70)];
+const TARGETS: &[(Output, u32)] = &[(Output::Cubin, 80), (Output::Cubin, 90), (Output::Ptx, 70)];
 
 #[derive(clap::Args)]
 pub struct Options {

@@ -1,0 +1,63 @@
+// Offsets: checked, rebased, and made wider or narrower.
+#include "words.cuh"
+
+KERNEL(crossdock_check_offsets) {
+  PARAMS(OFFSETS, WIDTH, LIMIT, CELL);
+  FIND_JOB;
+  Bytes from = job.read(OFFSETS);
+  u32 width = offset_width(job.value(WIDTH));
+  i64 limit = limit_of(job.value(LIMIT));
+  if (width == 0) return;
+  u64 found = first_wrong(job, from.len / width, [=](u64 i) {
+    i64 before = i == 0 ? 0 : offset_at(from, i - 1, width);
+    i64 offset = offset_at(from, i, width);
+    return offset < before || offset > limit;
+  });
+  report(job.write(CELL), found);
+}
+
+// In place: what is read is written in the same launch, and not to be cached as if it were constant.
+KERNEL(crossdock_rebase_offsets) {
+  PARAMS(OFFSETS, WIDTH, BASE);
+  FIND_JOB;
+  Target offsets = job.write(OFFSETS);
+  u32 width = offset_width(job.value(WIDTH));
+  u64 base = job.value(BASE);
+  if (width == 0) return;
+  bool aligned = ((u64)offsets.at & (width - 1)) == 0;
+  u64 n = offsets.len / width;
+#pragma unroll 2
+  for (u64 i = job.thread; i < n; i += job.threads) {
+    u8* at = offsets.at + i * width;
+    if (!aligned) {
+      u64 word = 0;
+#pragma unroll 1
+      for (u32 b = 0; b < width; b++) word |= (u64)at[b] << (8 * b);
+      put_bytewise(at, width, word - base);
+    } else if (width == 4) {
+      store((u32*)at, *(u32*)at - (u32)base);
+    } else {
+      store((u64*)at, *(u64*)at - base);
+    }
+  }
+}
+
+KERNEL(crossdock_convert_offsets) {
+  PARAMS(FROM, WIDTH, BASE, TO, TO_WIDTH, CELL);
+  FIND_JOB;
+  Bytes from = job.read(FROM);
+  Target to = job.write(TO);
+  u64 base = job.value(BASE);
+  u32 width = offset_width(job.value(WIDTH)), to_width = offset_width(job.value(TO_WIDTH));
+  if (width == 0 || to_width == 0) return;
+  u64 found = first_wrong(job, min64(from.len / width, to.len / to_width), [=](u64 i) {
+    i64 offset = (i64)((u64)offset_at(from, i, width) - base);
+    if (to_width == 8) {
+      put_word<i64>(to, i, offset);
+      return false;
+    }
+    put_word<i32>(to, i, (i32)offset);
+    return (i64)(i32)offset != offset;
+  });
+  report(job.write(CELL), found);
+}

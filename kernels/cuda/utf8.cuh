@@ -1,0 +1,36 @@
+// Whether text is UTF-8, judged at each byte from those near it, so that threads can share a value: every byte of a value
+// that passes for itself is what makes the value pass.
+#pragma once
+#include "words.cuh"
+
+// The bytes of a character that begins so; 0 where none does.
+DEVICE u32 utf8_length(u32 lead) {
+  return lead >= 0xf5 ? 0 : lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
+}
+
+DEVICE bool continues(u32 byte) { return (byte & 0xc0) == 0x80; }
+
+// Byte `at` of the value that lies in bytes begin..end of what `get` reads.
+template <class Get>
+DEVICE bool utf8_byte(const Get& get, u64 begin, u64 end, u64 at) {
+  u32 byte = get(at);
+  if (byte < 0x80) return true;
+  if (byte < 0xc0) {
+    // A character that reaches this far began at most 3 bytes before.
+#pragma unroll 1
+    for (u32 k = 1; k <= 3 && at >= begin + k; k++) {
+      u32 lead = get(at - k);
+      if (!continues(lead)) return lead >= 0xc0 && utf8_length(lead) > k;
+    }
+    return false;
+  }
+  u32 n = utf8_length(byte);
+  if (n == 0 || at + n > end) return false;
+  u32 second = get(at + 1);
+  if (!continues(second)) return false;
+  if ((byte == 0xe0 && second < 0xa0) || (byte == 0xed && second > 0x9f)) return false;
+  if ((byte == 0xf0 && second < 0x90) || (byte == 0xf4 && second > 0x8f)) return false;
+  return (n < 3 || continues(get(at + 2))) && (n < 4 || continues(get(at + 3)));
+}
+
+#define HIGH_BITS 0x8080808080808080ull

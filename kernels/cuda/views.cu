@@ -1,0 +1,103 @@
+// Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
+#include "utf8.cuh"
+
+#define IN_PLACE 12
+// From so many bytes on a warp looks at a value together.
+#define LONG 64
+
+struct View {
+  u32 word[4];
+  __device__ u32 byte(u64 i) const { return word[i / 4] >> (8 * (i % 4)) & 0xff; }
+};
+
+DEVICE View view_at(Bytes views, u64 i) {
+  View view;
+  const u8* at = views.at + i * 16;
+  if (((u64)at & 15) == 0) {
+    Pair pair = aligned128(at);
+    view.word[0] = (u32)pair.low;
+    view.word[1] = (u32)(pair.low >> 32);
+    view.word[2] = (u32)pair.high;
+    view.word[3] = (u32)(pair.high >> 32);
+  } else {
+    for (u32 k = 0; k < 4; k++) view.word[k] = word_at<u32>(views, i * 4 + k);
+  }
+  return view;
+}
+
+// Whether a value in place has zeros after it and, if text, is UTF-8.
+static __device__ __noinline__ bool short_is_right(const View& view, u32 len, bool utf8) {
+  u64 low = view.word[1] | (u64)view.word[2] << 32;
+  u32 high = view.word[3];
+  u64 padding = len >= 8 ? (len >= 12 ? 0 : high >> (8 * (len - 8))) : (low >> (8 * len)) | high;
+  if (padding != 0) return false;
+  if (!utf8 || (((low | high) & HIGH_BITS) == 0)) return true;
+  bool right = true;
+#pragma unroll 1
+  for (u32 i = 0; i < len; i++) {
+    right &= utf8_byte([&](u64 at) { return view.byte(4 + at); }, 0, len, i);
+  }
+  return right;
+}
+
+// Whether 8 bytes (or fewer, at the end) of a value from byte `at` on are right.
+static __device__ __noinline__ bool long_is_right(Bytes data, u64 begin, u64 end, u64 at) {
+  u64 stop = min64(at + 8, end);
+  if (stop - at == 8 && at >= 7 && at + 16 <= data.len && (bits_inside(data, at * 8) & HIGH_BITS) == 0) return true;
+  bool right = true;
+#pragma unroll 1
+  for (; at < stop; at++) {
+    right &= utf8_byte([=](u64 i) { return (u32)byte_at(data, i); }, begin, end, at);
+  }
+  return right;
+}
+
+KERNEL(crossdock_check_views) {
+  PARAMS(VIEWS, VALIDITY, FIRST, UTF8, N_DATA, WINDOW, CELL, DATA);
+  FIND_JOB;
+  Bytes views = job.read(VIEWS), validity = job.read(VALIDITY);
+  u64 first = job.value(FIRST), n_data = job.value(N_DATA), window = job.value(WINDOW);
+  bool utf8 = job.value(UTF8) != 0;
+  u64 n_here = job.n - DATA;
+  u64 n = views.len / 16;
+  u64 found = NOTHING;
+  // All threads of a warp go round together, since they look at long values together.
+  u64 rounds = (n + job.threads - 1) / job.threads;
+  for (u64 round = 0; round < rounds; round++) {
+    u64 i = job.thread + round * job.threads;
+    bool right = true, is_long = false;
+    u64 begin = 0, len = 0;
+    Bytes data = {0, 0};
+    if (i < n && is_set(validity, first + i)) {
+      View view = view_at(views, i);
+      i32 said = (i32)view.word[0], buffer = (i32)view.word[2], offset = (i32)view.word[3];
+      if (said <= IN_PLACE) {
+        right = window != 0 || (said >= 0 && short_is_right(view, (u32)said, utf8));
+      } else if (buffer < 0 || (u64)buffer >= n_data) {
+        right = window != 0;
+      } else if ((u64)buffer >= window && (u64)buffer - window < n_here) {
+        data = job.read((u32)(DATA + ((u64)buffer - window)));
+        begin = (u64)(u32)offset;
+        len = (u64)said;
+        right = offset >= 0 && begin + len <= data.len;
+        for (u32 k = 0; right && k < 4; k++) right = byte_at(data, begin + k) == view.byte(4 + k);
+        if (right && utf8 && len < LONG) {
+          for (u64 at = begin; at < begin + len; at += 8) right &= long_is_right(data, begin, begin + len, at);
+        }
+        is_long = right && utf8 && len >= LONG;
+      }
+    }
+    for (u32 left = __ballot_sync(WARP, is_long); left != 0; left &= left - 1) {
+      u32 lane = __ffs(left) - 1;
+      Bytes bytes = {(const u8*)__shfl_sync(WARP, (u64)data.at, lane), __shfl_sync(WARP, data.len, lane)};
+      u64 from = __shfl_sync(WARP, begin, lane);
+      u64 end = from + __shfl_sync(WARP, len, lane);
+      bool all = true;
+      for (u64 at = from + (threadIdx.x & 31) * 8; at < end; at += 32 * 8) all &= long_is_right(bytes, from, end, at);
+      all = __ballot_sync(WARP, !all) == 0;
+      if ((threadIdx.x & 31) == lane) right = all;
+    }
+    if (!right) found = min64(found, i);
+  }
+  report(job.write(CELL), found);
+}

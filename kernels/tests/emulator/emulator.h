@@ -1,0 +1,71 @@
+// CUDA on a processor, for tests: the threads of a block are fibers that take turns, blocks run one after the other. Every
+// load of what is only read, and every store, is held to the ranges of the launch and to its type's alignment.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define EMULATED
+#define __device__
+#define __global__
+#define __shared__ static
+#define __forceinline__ inline
+#define __noinline__
+#define __grid_constant__
+#define __launch_bounds__(n)
+
+struct Dim3 {
+  unsigned x;
+};
+extern Dim3 threadIdx, blockIdx;
+
+struct alignas(16) ulonglong2 {
+  unsigned long long x, y;
+};
+static inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { return {x, y}; }
+
+// Ends the process with a message: a kernel that leaves its ranges is wrong whatever it computes.
+void fault(const char* what, const void* at, size_t bytes);
+void check_access(bool write, const void* at, size_t bytes, size_t alignment);
+// Waits until all of the block, or of the warp, have come here. `value` is seen by the others.
+void meet_block();
+void meet_warp();
+extern unsigned long long warp_values[32];
+
+template <class T>
+static inline T __ldg(const T* at) {
+  check_access(false, at, sizeof(T), alignof(T));
+  return *at;
+}
+
+template <class T>
+static inline void store(T* at, T value) {
+  check_access(true, at, sizeof(T), alignof(T));
+  *at = value;
+}
+
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
+
+static inline unsigned long long atomicMin(unsigned long long* at, unsigned long long value) {
+  check_access(true, at, 8, 8);
+  unsigned long long old = *at;
+  if (value < old) *at = value;
+  return old;
+}
+static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  check_access(true, at, 8, 8);
+  unsigned long long old = *at;
+  *at += value;
+  return old;
+}
+
+static inline void __syncthreads() { meet_block(); }
+int __syncthreads_or(int value);
+unsigned long long __shfl_sync(unsigned, unsigned long long value, unsigned lane);
+unsigned long long __shfl_xor_sync(unsigned, unsigned long long value, unsigned mask);
+unsigned __ballot_sync(unsigned, int value);
