@@ -62,3 +62,18 @@ pub(crate) fn count_ones(bits: &[u8], first: usize, len: usize) -> u64 {
 fn low_bits(n: usize) -> u8 {
     (1u8 << n) - 1
 }
+
+/// Bits `8 * i..` of those that begin at bit `shift` (below 8); those beyond the bytes are clear.
+pub(crate) fn byte(bits: &[u8], shift: usize, i: usize) -> u8 {
+    let low = bits.get(i).copied().unwrap_or(0);
+    let high = bits.get(i + 1).copied().unwrap_or(0);
+    (u16::from_le_bytes([low, high]) >> shift) as u8
+}
+
+/// Clears the bits from bit `len` on.
+pub(crate) fn clear_after(to: &mut [u8], len: usize) {
+    let kept = to.len().min(len / 8);
+    for (i, byte) in to.iter_mut().enumerate().skip(kept) {
+        *byte &= if i == len / 8 { low_bits(len % 8) } else { 0 };
+    }
+}

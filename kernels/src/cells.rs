@@ -1,6 +1,6 @@
 //! Where kernels put what the host wants to know.
 
-use crossdock_memory::{BufferMut, Result, Stream, WriteRange};
+use crossdock_memory::{BufferMut, Error, Result, Stream, WriteRange};
 
 /// A number on the stream's device for each of several jobs, in one allocation, read back together.
 ///
@@ -21,9 +21,12 @@ impl Cells {
         Ok(Self { buffer, n })
     }
 
-    /// Each, as a range that a kernel changes.
-    pub(crate) fn ranges(&mut self) -> Result<Vec<WriteRange>> {
-        (0..self.n).map(|i| self.buffer.write_range(i * BYTES, BYTES)).collect()
+    /// Some, as a range that a kernel changes.
+    pub(crate) fn range(&mut self, first: usize, n: usize) -> Result<WriteRange> {
+        if first.checked_add(n).is_none_or(|end| end > self.n) {
+            return Err(Error::internal(format!("cells {first}..+{n} of {} were asked for", self.n)));
+        }
+        self.buffer.write_range(first * BYTES, n * BYTES)
     }
 
     /// All of them, in one copy. Blocks until the launches have run.

@@ -27,10 +27,10 @@ impl<'a> Checks<'a> {
         self.n == 0
     }
 
-    /// The next cell.
-    pub(crate) fn cell(&mut self) -> usize {
-        self.n += 1;
-        self.n - 1
+    /// The next `n` cells: the number of the first.
+    pub(crate) fn cells(&mut self, n: usize) -> usize {
+        self.n += n;
+        self.n - n
     }
 
     pub(crate) fn push(

@@ -31,7 +31,7 @@ impl<'a> Checks<'a> {
         if ![1, 2, 4, 8].contains(&width) {
             return Err(Error::internal(format!("a kernel was asked for keys of {width} bytes")));
         }
-        let cell = self.cell();
+        let cell = self.cells(1);
         let [bits, shift] = bits::optional_args(validity, len, keys);
         let bytes = len.saturating_mul(width);
         let args = [
@@ -41,7 +41,7 @@ impl<'a> Checks<'a> {
             bits,
             shift,
             JobArg::Value(limit),
-            JobArg::Cell(cell),
+            JobArg::Cells(cell, 1),
         ];
         self.push(&CHECK_INDICES, blocks(bytes), args)?;
         Ok(cell)

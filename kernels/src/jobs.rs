@@ -18,6 +18,8 @@ pub struct Jobs<'a> {
 /// The jobs of one kernel.
 struct Queue<'a> {
     row: &'static Row,
+    /// What is in a later round runs after what is in an earlier one.
+    round: usize,
     /// Of all jobs, one after the other, without heads.
     args: Vec<JobArg<'a>>,
     /// How many arguments each has, and how many blocks work for it.
@@ -29,8 +31,10 @@ pub(crate) enum JobArg<'a> {
     Value(u64),
     Read(&'a Buffer, usize, usize),
     Write(WriteRange),
-    /// One of the cells that the jobs are launched with.
-    Cell(usize),
+    /// Of the cells that the jobs are launched with: the first, and how many.
+    Cells(usize, usize),
+    /// Nothing to read, where there is no buffer to name.
+    NoBytes,
 }
 
 impl JobArg<'_> {
@@ -41,8 +45,8 @@ impl JobArg<'_> {
     fn kind(&self) -> Kind {
         match self {
             Self::Value(_) => Kind::Value,
-            Self::Read(..) => Kind::Read,
-            Self::Write(_) | Self::Cell(_) => Kind::Write,
+            Self::Read(..) | Self::NoBytes => Kind::Read,
+            Self::Write(_) | Self::Cells(..) => Kind::Write,
         }
     }
 }
@@ -79,10 +83,22 @@ impl<'a> Jobs<'a> {
         blocks: u32,
         args: impl IntoIterator<Item = JobArg<'a>>,
     ) -> Result<()> {
-        let i = match self.kernels.iter().position(|queue| std::ptr::eq(queue.row, row)) {
+        self.push_after(row, 0, blocks, args)
+    }
+
+    /// The same, to run after the jobs of this kernel in the rounds before.
+    pub(crate) fn push_after(
+        &mut self,
+        row: &'static Row,
+        round: usize,
+        blocks: u32,
+        args: impl IntoIterator<Item = JobArg<'a>>,
+    ) -> Result<()> {
+        let is_its = |queue: &Queue<'_>| std::ptr::eq(queue.row, row) && queue.round == round;
+        let i = match self.kernels.iter().position(is_its) {
             Some(i) => i,
             None => {
-                self.kernels.push(Queue { row, args: Vec::new(), jobs: Vec::new() });
+                self.kernels.push(Queue { row, round, args: Vec::new(), jobs: Vec::new() });
                 self.kernels.len() - 1
             }
         };
@@ -113,14 +129,20 @@ impl<'a> Jobs<'a> {
         self.launch_with(stream, None)
     }
 
-    pub(crate) fn launch_with(self, stream: &Stream, cells: Option<&mut Cells>) -> Result<()> {
-        let cells = cells.map_or(Ok(Vec::new()), Cells::ranges)?;
-        self.kernels.iter().try_for_each(|queue| queue.launch(stream, &cells))
+    pub(crate) fn launch_with(mut self, stream: &Stream, mut cells: Option<&mut Cells>) -> Result<()> {
+        for arg in self.kernels.iter_mut().flat_map(|queue| &mut queue.args) {
+            if let JobArg::Cells(first, n) = *arg {
+                let cells = cells.as_deref_mut();
+                let cells = cells.ok_or_else(|| Error::internal("a job without cells asked for one"))?;
+                *arg = JobArg::Write(cells.range(first, n)?);
+            }
+        }
+        self.kernels.iter().try_for_each(|queue| queue.launch(stream))
     }
 }
 
 impl Queue<'_> {
-    fn launch(&self, stream: &Stream, cells: &[WriteRange]) -> Result<()> {
+    fn launch(&self, stream: &Stream) -> Result<()> {
         let mut rest = self.args.as_slice();
         let mut args: Vec<Arg<'_>> = Vec::with_capacity(abi::MAX_KERNEL_ARGS);
         let mut end = 0;
@@ -140,9 +162,8 @@ impl Queue<'_> {
                         Arg::Read { buffer, offset: *offset, bytes: *bytes }
                     }
                     JobArg::Write(range) => Arg::WriteTo(range),
-                    JobArg::Cell(i) => Arg::WriteTo(cells.get(*i).ok_or_else(|| {
-                        Error::internal(format!("cell {i} of {} was asked for", cells.len()))
-                    })?),
+                    JobArg::NoBytes => Arg::ReadNothing,
+                    JobArg::Cells(..) => return Err(Error::internal("a cell was not resolved")),
                 });
             }
         }

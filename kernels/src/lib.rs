@@ -6,15 +6,20 @@
 
 mod bits;
 mod bools;
+mod cast;
 mod cells;
 mod checks;
+mod concatenate;
 mod door;
 mod gather;
+mod half;
 mod images;
 mod indices;
 mod jobs;
 mod list_views;
+mod merge;
 mod null_count;
+mod numbers;
 mod offsets;
 mod run_ends;
 mod shift;
@@ -25,9 +30,11 @@ mod views;
 mod words;
 
 pub use bools::{pack_bytes, unpack_bits};
+pub use cast::NumberType;
 pub(crate) use cells::Cells;
 pub use cells::Findings;
 pub use checks::Checks;
+pub use concatenate::BitRange;
 pub use gather::{Dim, gather};
 pub use jobs::Jobs;
 pub use offsets::Offsets;

@@ -28,14 +28,14 @@ impl<'a> Checks<'a> {
         limit: u64,
     ) -> Result<usize> {
         check_offset_width(width_bytes)?;
-        let cell = self.cell();
+        let cell = self.cells(1);
         let (offset, bytes) = (first.saturating_mul(width_bytes), len.saturating_mul(width_bytes));
         let args = [
             JobArg::Read(offsets, offset, bytes),
             JobArg::Read(sizes, offset, bytes),
             JobArg::Value(width_bytes as u64),
             JobArg::Value(limit),
-            JobArg::Cell(cell),
+            JobArg::Cells(cell, 1),
         ];
         self.push(&CHECK_LIST_VIEWS, blocks(bytes), args)?;
         Ok(cell)

@@ -12,9 +12,9 @@ kernel!(NULL_COUNT, c"crossdock_null_count", (bits: Read, first: Value, len: Val
 impl<'a> Checks<'a> {
     /// Counts the zero bits among bits `first..first + len` of a validity bitmap.
     pub fn null_count(&mut self, validity: &'a Buffer, first: usize, len: usize) -> Result<usize> {
-        let cell = self.cell();
+        let cell = self.cells(1);
         let [bits, shift] = bits::args(validity, first, len);
-        let args = [bits, shift, JobArg::Value(len as u64), JobArg::Cell(cell)];
+        let args = [bits, shift, JobArg::Value(len as u64), JobArg::Cells(cell, 1)];
         self.push(&NULL_COUNT, summing_blocks(len / 8), args)?;
         Ok(cell)
     }

@@ -14,6 +14,12 @@ kernel!(
     (offsets: Read, width: Value, limit: Value, cell: Write),
     check
 );
+kernel!(
+    CONVERT_OFFSETS,
+    c"crossdock_convert_offsets",
+    (from: Read, width: Value, base: Value, to: Write, to_width: Value, cell: Write),
+    convert
+);
 kernel!(REBASE_OFFSETS, c"crossdock_rebase_offsets", (offsets: Write, width: Value, base: Value), rebase);
 
 /// The `len + 1` offsets from entry `first` on, `width` bytes each.
@@ -43,10 +49,37 @@ impl<'a> Checks<'a> {
     /// Finds the first entry, counted from `first`, that is negative, below the one before it, or above `limit`.
     pub fn offsets(&mut self, offsets: Offsets<'a>, limit: u64) -> Result<usize> {
         check_offset_width(offsets.width_bytes)?;
-        let cell = self.cell();
+        let cell = self.cells(1);
         let width = JobArg::Value(offsets.width_bytes as u64);
-        let args = [offsets.arg(), width, JobArg::Value(limit), JobArg::Cell(cell)];
+        let args = [offsets.arg(), width, JobArg::Value(limit), JobArg::Cells(cell, 1)];
         self.push(&CHECK_OFFSETS, blocks(offsets.bytes()), args)?;
+        Ok(cell)
+    }
+
+    /// Writes offsets less `base`, as numbers of `to_width_bytes` (4 or 8), to byte `at` of a buffer that is being filled.
+    /// The cell says which was the first that the width does not hold.
+    pub fn convert_offsets(
+        &mut self,
+        offsets: Offsets<'a>,
+        base: i64,
+        to: &mut BufferMut,
+        at: usize,
+        to_width_bytes: usize,
+    ) -> Result<usize> {
+        check_offset_width(offsets.width_bytes)?;
+        check_offset_width(to_width_bytes)?;
+        let bytes = offsets.len.saturating_add(1).saturating_mul(to_width_bytes);
+        let target = JobArg::write(to, at, bytes)?;
+        let cell = self.cells(1);
+        let args = [
+            offsets.arg(),
+            JobArg::Value(offsets.width_bytes as u64),
+            JobArg::Value(base as u64),
+            target,
+            JobArg::Value(to_width_bytes as u64),
+            JobArg::Cells(cell, 1),
+        ];
+        self.push(&CONVERT_OFFSETS, blocks(bytes), args)?;
         Ok(cell)
     }
 }
@@ -106,4 +139,42 @@ fn rebase(args: Args<'_>) -> Option<()> {
         _ => return None,
     }
     Some(())
+}
+
+fn convert(args: Args<'_>) -> Option<()> {
+    let (from, width, base) = (args.read(0)?, args.index(1)?, args.value(2)? as i64);
+    let (to, to_width) = (args.write(3)?, args.index(4)?);
+    args.found(
+        5,
+        with_offset_type!(width, T => convert_to(T::all(from).map(Word::wide), base, to, to_width))??,
+    )
+}
+
+/// `None` for a width that there is not; else where a number was too great for it.
+fn convert_to(
+    from: impl Iterator<Item = i64>,
+    base: i64,
+    to: &mut [u8],
+    width: usize,
+) -> Option<Option<usize>> {
+    let from = from.map(|offset| offset.wrapping_sub(base));
+    match width {
+        4 => {
+            let mut found = None;
+            for (i, (to, offset)) in to.as_chunks_mut::<4>().0.iter_mut().zip(from).enumerate() {
+                *to = (offset as i32).to_ne_bytes();
+                found = found.or(i32::try_from(offset).is_err().then_some(i));
+            }
+            Some(found)
+        }
+        8 => {
+            to.as_chunks_mut::<8>()
+                .0
+                .iter_mut()
+                .zip(from)
+                .for_each(|(to, offset)| *to = offset.to_ne_bytes());
+            Some(None)
+        }
+        _ => None,
+    }
 }

@@ -29,13 +29,13 @@ impl<'a> Checks<'a> {
         if ![2, 4, 8].contains(&width_bytes) {
             return Err(Error::internal(format!("a kernel was asked for run ends of {width_bytes} bytes")));
         }
-        let cell = self.cell();
+        let cell = self.cells(1);
         let bytes = len.saturating_mul(width_bytes);
         let args = [
             JobArg::Read(ends, first.saturating_mul(width_bytes), bytes),
             JobArg::Value(width_bytes as u64),
             JobArg::Value(covered),
-            JobArg::Cell(cell),
+            JobArg::Cells(cell, 1),
         ];
         self.push(&CHECK_RUN_ENDS, blocks(bytes), args)?;
         Ok(cell)

@@ -28,14 +28,10 @@ impl<'a> Jobs<'a> {
 }
 
 fn twin(args: Args<'_>) -> Option<()> {
-    let (from, shift, len, to) = (args.read(0)?, args.index(1)?, args.index(2)?, args.write(3)?);
+    let (from, shift, len, to) = (args.read(0)?, args.index(1)? % 8, args.index(2)?, args.write(3)?);
     for (i, to) in to.iter_mut().enumerate() {
-        let low = from.get(i).copied().unwrap_or(0);
-        let high = from.get(i + 1).copied().unwrap_or(0);
-        *to = (u16::from_le_bytes([low, high]) >> (shift % 8)) as u8;
+        *to = bits::byte(from, shift, i);
     }
-    if let (Some(last), 1..) = (to.last_mut(), len % 8) {
-        *last &= (1 << (len % 8)) - 1;
-    }
+    bits::clear_after(to, len);
     Some(())
 }

@@ -44,12 +44,12 @@ impl<'a> Checks<'a> {
             }
             ids = ids.max(id + 1);
         }
-        let cell = self.cell();
+        let cell = self.cells(1);
         let offsets = match offsets {
             Some(buffer) => JobArg::Read(buffer, first.saturating_mul(4), len.saturating_mul(4)),
             None => JobArg::Read(type_ids, 0, 0),
         };
-        let args = [JobArg::Read(type_ids, first, len), offsets, JobArg::Cell(cell)];
+        let args = [JobArg::Read(type_ids, first, len), offsets, JobArg::Cells(cell, 1)];
         let lens = lens.iter().take(ids).map(|len| JobArg::Value(*len));
         self.push(&CHECK_UNION, blocks(len.saturating_mul(4)), args.into_iter().chain(lens))?;
         Ok(cell)

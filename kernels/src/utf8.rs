@@ -30,7 +30,7 @@ impl<'a> Checks<'a> {
         validity: Option<(&'a Buffer, usize)>,
     ) -> Result<usize> {
         check_offset_width(offsets.width_bytes)?;
-        let cell = self.cell();
+        let cell = self.cells(1);
         let [bits, shift] = bits::optional_args(validity, offsets.len, data);
         let bytes = data.len().unwrap_or(0);
         let args = [
@@ -39,8 +39,8 @@ impl<'a> Checks<'a> {
             JobArg::Read(data, 0, bytes),
             bits,
             shift,
-            JobArg::Cell(checked),
-            JobArg::Cell(cell),
+            JobArg::Cells(checked, 1),
+            JobArg::Cells(cell, 1),
         ];
         self.push(&CHECK_UTF8, blocks(bytes), args)?;
         Ok(cell)

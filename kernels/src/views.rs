@@ -38,7 +38,7 @@ impl<'a> Checks<'a> {
         data: &[Option<&'a Buffer>],
         utf8: bool,
     ) -> Result<usize> {
-        let cell = self.cell();
+        let cell = self.cells(1);
         let bytes = len.saturating_mul(BYTES);
         // Without data there is one window, of no buffers.
         for window in 0..data.len().div_ceil(WINDOW).max(1) {
@@ -51,7 +51,7 @@ impl<'a> Checks<'a> {
                 JobArg::Value(utf8.into()),
                 JobArg::Value(data.len() as u64),
                 JobArg::Value((window * WINDOW) as u64),
-                JobArg::Cell(cell),
+                JobArg::Cells(cell, 1),
             ];
             // A buffer that is missing keeps its place, with no bytes.
             let buffers = buffers.map(|slot| {

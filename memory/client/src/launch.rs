@@ -42,6 +42,8 @@ pub enum Arg<'a> {
     Value(u64),
     /// `bytes` bytes from `offset` on, read.
     Read { buffer: &'a Buffer, offset: usize, bytes: usize },
+    /// No bytes, where a kernel takes some to read.
+    ReadNothing,
     /// `bytes` bytes from `offset` on, written.
     Write { buffer: &'a mut BufferMut, offset: usize, bytes: usize },
     /// The same, of a buffer that is named many times in one launch.
@@ -95,6 +97,7 @@ impl Stream {
         for arg in args.iter() {
             raw.push(match arg {
                 Arg::Value(value) => abi::Arg { value: *value, bytes: 0, kind: abi::ARG_VALUE, reserved: 0 },
+                Arg::ReadNothing => range(abi::ARG_READ, 0, 0, 0),
                 Arg::Read { buffer, offset, bytes } => {
                     buffer.check(*offset, *bytes)?;
                     self.check_device(buffer.device())?;
@@ -116,7 +119,7 @@ impl Stream {
         if let Ready::After(event) = self.record()? {
             for arg in args.iter() {
                 match arg {
-                    Arg::Value(_) => {}
+                    Arg::Value(_) | Arg::ReadNothing => {}
                     Arg::Read { buffer, .. } => buffer.owner().note_use(&event),
                     Arg::Write { buffer, .. } => buffer.owner().note_use(&event),
                     Arg::WriteTo(to) => to.owner.note_use(&event),

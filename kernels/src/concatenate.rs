@@ -1,0 +1,99 @@
+//! Ranges and bitmaps, one after the other in one buffer.
+
+use crossdock_memory::{Buffer, BufferMut, Result};
+use crossdock_plugin_api::abi;
+
+use crate::bits;
+use crate::door::Args;
+use crate::jobs::{JobArg, Jobs, blocks};
+use crate::table::kernel;
+
+kernel!(COPY_RANGES, c"crossdock_copy_ranges", (from: Read, to: Write), copy);
+kernel!(
+    CONCATENATE_BITS,
+    c"crossdock_concatenate_bits",
+    (to: Write, before: Value),
+    [bits: Read, first: Value, len: Value],
+    concatenate
+);
+
+/// How many bitmaps a job has room for, beside its head and its two other arguments.
+const PARTS: usize = (abi::MAX_KERNEL_ARGS - 3) / 3;
+
+/// A bitmap among those to be concatenated.
+#[derive(Clone, Copy)]
+pub struct BitRange<'a> {
+    /// The bitmap, and its first bit; `None` where all bits are set.
+    pub bits: Option<(&'a Buffer, usize)>,
+    /// How many bits.
+    pub len: usize,
+}
+
+impl<'a> Jobs<'a> {
+    /// Copies `bytes` bytes from byte `first` of `from` to byte `at` of a buffer that is being filled: many ranges in one
+    /// launch, where copies would be one command each.
+    pub fn copy_range(
+        &mut self,
+        from: &'a Buffer,
+        first: usize,
+        bytes: usize,
+        to: &mut BufferMut,
+        at: usize,
+    ) -> Result<()> {
+        let args = [JobArg::Read(from, first, bytes), JobArg::write(to, at, bytes)?];
+        self.push(&COPY_RANGES, blocks(bytes), args)
+    }
+
+    /// Writes bitmaps one after the other from byte `at` of a buffer that is being filled, which becomes one bitmap. What
+    /// is left of the last byte becomes zero.
+    pub fn concatenate_bits(&mut self, parts: &[BitRange<'a>], to: &mut BufferMut, at: usize) -> Result<()> {
+        // The bits that are written so far. A job begins in the byte that the one before it ended in, and keeps its bits:
+        // so the two may not run at once, and wait for each other in queues of their own.
+        let mut done = 0;
+        for (round, parts) in parts.chunks(PARTS).enumerate() {
+            let bits: usize = parts.iter().map(|part| part.len).sum();
+            let (begin, end) = (done / 8, (done + bits).div_ceil(8));
+            let mut args = Vec::with_capacity(2 + 3 * parts.len());
+            args.push(JobArg::write(to, at + begin, end - begin)?);
+            args.push(JobArg::Value((done % 8) as u64));
+            let any = parts.iter().find_map(|part| part.bits);
+            for part in parts {
+                // Of a bitmap of set bits there are no bytes, wherever they are said to lie.
+                let source = match (part.bits, any) {
+                    (Some((buffer, first)), _) => bits::args(buffer, first, part.len),
+                    (None, Some((buffer, _))) => [JobArg::Read(buffer, 0, 0), JobArg::Value(0)],
+                    (None, None) => [JobArg::NoBytes, JobArg::Value(0)],
+                };
+                args.extend(source);
+                args.push(JobArg::Value(part.len as u64));
+            }
+            self.push_after(&CONCATENATE_BITS, round, blocks(end - begin), args)?;
+            done += bits;
+        }
+        Ok(())
+    }
+}
+
+fn copy(args: Args<'_>) -> Option<()> {
+    let (from, to) = (args.read(0)?, args.write(1)?);
+    to.iter_mut().zip(from.iter().chain(std::iter::repeat(&0))).for_each(|(to, byte)| *to = *byte);
+    Some(())
+}
+
+fn concatenate(args: Args<'_>) -> Option<()> {
+    const FIRST: usize = 2;
+    let (to, before) = (args.write(0)?, args.index(1)? % 8);
+    bits::clear_after(to, before);
+    let mut at = before;
+    for i in (FIRST..args.len()).step_by(3) {
+        let (source, first, len) = (args.read(i)?, args.index(i + 1)?, args.index(i + 2)?);
+        for bit in 0..len {
+            let set = source.is_empty() || bits::is_set(source, first + bit);
+            if let (true, Some(byte)) = (set, to.get_mut((at + bit) / 8)) {
+                *byte |= 1 << ((at + bit) % 8);
+            }
+        }
+        at += len;
+    }
+    Some(())
+}
