@@ -275,11 +275,14 @@ fn an_address_tells_its_device_where_it_is_known() {
 fn devices_are_listed_as_far_as_there_is_room_and_all_counted() {
     let account = backend().account("test");
     let memory = table(&account);
-    let both =
-        [("cpu".to_string(), Device::CPU, true), ("untouchable".to_string(), Device::UNTOUCHABLE, false)];
-    assert_eq!(memory.devices(5).unwrap(), (both.to_vec(), 2));
-    assert_eq!(memory.devices(1).unwrap(), (both[..1].to_vec(), 2));
-    assert_eq!(memory.devices(0).unwrap(), (vec![], 2));
+    let mut all =
+        vec![("cpu".to_string(), Device::CPU, true), ("untouchable".to_string(), Device::UNTOUCHABLE, false)];
+    let alone = Backend::builder().build();
+    let of_cuda = alone.cuda().iter().flat_map(|cuda| &cuda.devices).map(|d| d.device).collect::<Vec<_>>();
+    all.extend(of_cuda.iter().map(|device| (device.to_string(), *device, false)));
+    assert_eq!(memory.devices(100).unwrap(), (all.clone(), all.len()));
+    assert_eq!(memory.devices(1).unwrap(), (all[..1].to_vec(), all.len()));
+    assert_eq!(memory.devices(0).unwrap(), (vec![], all.len()));
     let alone = Backend::builder().build();
     assert_eq!(alone.devices().iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["cpu"]);
     assert!(alone.devices()[0].memory_bytes > 0);

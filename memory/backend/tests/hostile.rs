@@ -154,7 +154,8 @@ fn device_infos_may_lie_further_apart_than_this_version_knows() {
     let code = unsafe {
         memory.functions().devices.unwrap()(memory.raw(), infos.as_mut_ptr().cast(), 2, &mut n, null_mut())
     };
-    assert_eq!((code, n), (abi::OK, 2));
+    // Those of CUDA, where there are any, have no room.
+    assert!(code == abi::OK && n >= 2);
     assert_eq!([infos[0].info.device, infos[1].info.device], [Device::CPU, Device::UNTOUCHABLE]);
     assert_eq!([infos[0].newer, infos[1].newer], [[7; 3]; 2]);
 }
@@ -210,9 +211,10 @@ fn the_cuda_probe_answers_in_words_and_agrees_with_what_an_allocation_says() {
     let backend = Backend::builder().build();
     let account = backend.account("test");
     let memory = table(&account);
-    let error = memory.alloc(Device::cuda(0), 64).err().unwrap();
+    let allocated = memory.alloc(Device::cuda(0), 64);
     match backend.cuda() {
         Err(missing) => {
+            let error = allocated.err().unwrap();
             assert_eq!(cuda::probe().as_ref().unwrap_err(), missing);
             assert_eq!(
                 (error.code(), error.message()),
@@ -226,7 +228,7 @@ fn the_cuda_probe_answers_in_words_and_agrees_with_what_an_allocation_says() {
             }
         }
         Ok(presence) => {
-            assert_eq!(error.code(), Code::UNSUPPORTED);
+            memory.free(allocated.unwrap());
             assert!(presence.driver_version.0 > 0 && !presence.devices.is_empty());
             assert!(presence.devices.iter().all(|d| d.memory_bytes > 0 && d.compute_capability.0 > 0));
         }

@@ -165,6 +165,10 @@ impl Table<'_> {
         Ok(done)
     }
 
+    pub fn event_synchronize(self, event: *mut abi::Event) -> Result<()> {
+        call!(self, event_synchronize(event))
+    }
+
     pub fn pointer(self, address: *const u8) -> Result<(Device, *const u8, u64)> {
         let mut out = abi::Pointer::new();
         call!(self, pointer(address.cast(), &mut out))?;

@@ -52,6 +52,9 @@ fn a_stream_that_waits_for_an_event_sees_what_came_before_it() {
         assert!(seen.iter().all(|byte| *byte == round), "round {round}");
         t.free_after(from, &[used], 0);
         t.free_with(to, 0);
+        // A query may be behind; a wait is not.
+        assert!(t.event_query(used).unwrap() <= 1);
+        t.event_synchronize(used).unwrap();
         assert_eq!(t.event_query(used), Ok(1));
         t.event_destroy(event);
         t.event_destroy(used);
