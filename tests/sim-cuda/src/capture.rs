@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 
 use crate::codes::{
     CAPTURE_INVALIDATED, CAPTURE_ISOLATION, CAPTURE_UNMATCHED, CAPTURE_UNSUPPORTED, CAPTURE_WRONG_THREAD,
-    ILLEGAL_STATE, INVALID_VALUE, Outcome,
+    CAPTURED_EVENT, ILLEGAL_STATE, INVALID_VALUE, Outcome,
 };
 use crate::state::{Handle, Sim};
 use crate::streams::Record;
@@ -104,11 +104,26 @@ impl Sim {
         Err(CAPTURE_UNSUPPORTED)
     }
 
+    /// For calls that ask about all streams of a device.
+    pub(crate) fn refuse_capturing_streams(&mut self, device: usize) -> Outcome {
+        let asked = self.streams_of(device).into_iter().map(|slot| self.refuse_capturing_stream(slot));
+        asked.fold(Ok(()), Outcome::and)
+    }
+
+    /// Whether what a stream is given now belongs to a graph, and does not run.
+    pub(crate) fn is_captured(&self, slot: usize) -> Outcome<bool> {
+        match self.streams[slot].capture {
+            Some(Capture { invalid: true, .. }) => Err(CAPTURE_INVALIDATED),
+            capture => Ok(capture.is_some()),
+        }
+    }
+
     /// For calls that ask whether an event has passed.
-    pub(crate) fn refuse_captured(&mut self, captured: Option<&Capture>) -> Outcome {
-        let Some(capture) = captured else { return Ok(()) };
+    pub(crate) fn refuse_captured(&mut self, event: Handle) -> Outcome {
+        let record = self.events.get(&event).and_then(|event| event.record.as_ref());
+        let Some(capture) = record.and_then(|record| record.captured) else { return Ok(()) };
         self.invalidate(capture.origin);
-        Err(CAPTURE_UNSUPPORTED)
+        Err(CAPTURED_EVENT)
     }
 
     fn invalidate(&mut self, origin: usize) {
@@ -123,7 +138,10 @@ impl Sim {
     pub(crate) fn wait_within_capture(&mut self, slot: usize, record: &Record) -> Outcome<bool> {
         match (self.streams[slot].capture, record.captured) {
             (None, None) => Ok(false),
-            (Some(_), None) => Err(CAPTURE_ISOLATION),
+            (Some(capture), None) => {
+                self.invalidate(capture.origin);
+                Err(CAPTURE_ISOLATION)
+            }
             (_, Some(capture)) => {
                 self.streams[slot].capture = Some(capture);
                 Ok(true)

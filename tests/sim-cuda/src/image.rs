@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_void};
 use object::read::elf::ElfFile64;
 use object::{LittleEndian, Object, ObjectSymbol};
 
-use crate::codes::{INVALID_IMAGE, NO_BINARY_FOR_GPU, Outcome, UNSUPPORTED_PTX_VERSION};
+use crate::codes::{INVALID_IMAGE, INVALID_PTX, NO_BINARY_FOR_GPU, Outcome, UNSUPPORTED_PTX_VERSION};
 
 /// What functions an image has.
 pub(crate) enum Image {
@@ -157,7 +157,7 @@ fn ptx(text: &str, capability: u32, version: i32) -> Outcome<Image> {
     let digits = target.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let architecture = number(digits)? as u32;
     let fits = if digits == target { architecture <= capability } else { architecture == capability };
-    if fits { Ok(Image::Ptx(text.to_owned())) } else { Err(NO_BINARY_FOR_GPU) }
+    if fits { Ok(Image::Ptx(text.to_owned())) } else { Err(INVALID_PTX) }
 }
 
 /// The newest PTX that a driver compiles: 8.2 for CUDA 12.2. Some of the later 12 are behind by one.
@@ -190,9 +190,9 @@ mod tests {
     #[test]
     fn ptx_of_a_newer_architecture_or_version_is_refused() {
         assert!(read(PTX, 75, 12000).is_ok());
-        assert_eq!(read(PTX, 70, 12020).err(), Some(NO_BINARY_FOR_GPU));
+        assert_eq!(read(PTX, 70, 12020).err(), Some(INVALID_PTX));
         assert_eq!(read(PTX, 90, 11080).err(), Some(UNSUPPORTED_PTX_VERSION));
-        assert_eq!(read(c".version 8.0\n.target sm_90a\n", 100, 12020).err(), Some(NO_BINARY_FOR_GPU));
+        assert_eq!(read(c".version 8.0\n.target sm_90a\n", 100, 12020).err(), Some(INVALID_PTX));
         assert_eq!(read(c"junk", 90, 12020).err(), Some(INVALID_IMAGE));
         assert_eq!(read(c"", 90, 12020).err(), Some(INVALID_IMAGE));
     }

@@ -7,10 +7,11 @@ use crossdock_plugin_api::abi;
 
 use crate::codes::{ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
 use crate::image::Image;
-use crate::memory::{BlockId, Kind};
+use crate::memory::{BlockId, Kind, Spot};
 use crate::report::{Violation, say_plain};
-use crate::run::{Launch, Op};
+use crate::run::{Launch, Op, Place};
 use crate::state::{Handle, Sim};
+use crate::touch::Touch;
 
 pub(crate) struct Module {
     device: usize,
@@ -118,42 +119,36 @@ impl Sim {
             }
             return Err(NOT_SUPPORTED);
         };
-        if self.streams[slot].capture.is_some() {
+        if self.is_captured(slot)? {
             return Ok(());
         }
         let device = self.streams[slot].device;
-        let mut touched = Vec::new();
+        let mut touches = Vec::new();
         let mut placed = Vec::with_capacity(args.len());
         for (index, arg) in args.into_iter().enumerate() {
             let mut place = None;
             if arg.kind != abi::ARG_VALUE && arg.bytes > 0 {
-                let Some(found) = self.argument(device, &name, index, &arg) else {
+                let Some(spot) = self.argument(device, &name, index, &arg) else {
                     self.push(slot, Op::Fault(ILLEGAL_ADDRESS));
                     return Ok(());
                 };
-                place = Some(Self::place(found));
-                touched.push((Some(found), arg.bytes, arg.kind == abi::ARG_WRITE));
+                place = Some(Place::Block(spot));
+                touches.push(Touch { spot, bytes: arg.bytes, writes: arg.kind == abi::ARG_WRITE });
             }
             placed.push((arg, place));
         }
-        self.enter(slot, &touched);
+        self.enter(slot, touches);
         self.push(slot, Op::Launch(Box::new(Launch { name, twin, args: placed })));
         Ok(())
     }
 
     /// Where an argument's bytes are, if the device may reach them; else it has been reported.
-    fn argument(
-        &mut self,
-        device: usize,
-        kernel: &str,
-        index: usize,
-        arg: &abi::Arg,
-    ) -> Option<(BlockId, u64)> {
+    fn argument(&mut self, device: usize, kernel: &str, index: usize, arg: &abi::Arg) -> Option<Spot> {
         let found = self.locate(arg.value, arg.bytes);
-        if let Ok(Some((id, offset))) = found
-            && self.reaches(device, id)
+        if let Ok(Some(spot)) = found
+            && self.reaches(device, spot.id)
         {
-            return Some((id, offset));
+            return Some(spot);
         }
         // A range that is no block's was reported with its call sites already.
         if found.is_ok() || arg.value == 0 {

@@ -1,12 +1,10 @@
 //! Blocks: what was allocated, where its bytes really are, and who may touch it.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::ops::Range;
 
-use crate::codes::{INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, Outcome};
-use crate::order::{Access, Conflict, History};
+use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::order::{Access, History};
 use crate::report::{Site, Violation};
-use crate::run::Place;
 use crate::space::{ALIGNMENT, Space};
 use crate::state::{Handle, Sim};
 
@@ -86,8 +84,13 @@ impl Drop for Real {
 const POISONED: usize = 1 << 20;
 /// As a real driver aligns host memory.
 const PAGE: usize = 4096;
-/// So many freed blocks are remembered, to name who used them.
-const GRAVES: usize = 1 << 16;
+
+/// A place in a block, in bytes from its begin.
+#[derive(Clone, Copy)]
+pub(crate) struct Spot {
+    pub id: BlockId,
+    pub offset: u64,
+}
 
 /// A device block that was freed.
 pub(crate) struct Grave {
@@ -106,12 +109,8 @@ impl Sim {
         site: Site,
         allocation: Option<Access>,
     ) -> Outcome<u64> {
-        if self.devices[device].space.is_none() {
-            self.devices[device].space = Some(Space::reserve()?);
-        }
         let real = Real::allocate(bytes, ALIGNMENT as usize)?;
-        let space = self.devices[device].space.as_mut().ok_or(OUT_OF_MEMORY)?;
-        let begin = space.take(bytes, &self.addresses)?;
+        let begin = self.new_address(device, bytes)?;
         self.insert(Block {
             begin,
             bytes,
@@ -123,6 +122,15 @@ impl Sim {
             freed: None,
         });
         Ok(begin)
+    }
+
+    /// Room for a block. One that a captured graph would allocate is room and nothing else.
+    pub(crate) fn new_address(&mut self, device: usize, bytes: u64) -> Outcome<u64> {
+        let space = match &mut self.devices[device].space {
+            Some(space) => space,
+            none => none.insert(Space::reserve()?),
+        };
+        space.take(bytes, &self.addresses)
     }
 
     pub(crate) fn alloc_host(&mut self, bytes: u64) -> Outcome<*mut u8> {
@@ -170,42 +178,10 @@ impl Sim {
         self.addresses.insert(block.begin, (block.begin + block.bytes, id));
         let dead: Vec<u64> =
             self.graves.range(block.begin..block.begin + block.bytes).map(|(begin, _)| *begin).collect();
-        dead.iter().for_each(|begin| drop(self.graves.remove(begin)));
-        self.blocks.insert(id, block);
-    }
-
-    /// Ends pinned memory, or its registration.
-    pub(crate) fn free_host(&mut self, pointer: *mut u8, kind: Kind) -> Outcome {
-        self.current()?;
-        self.refuse_during_capture()?;
-        let begin = pointer as u64;
-        let id = self.addresses.get(&begin).map(|(_, id)| *id);
-        let Some((id, block)) =
-            id.and_then(|id| Some((id, self.blocks.get(&id)?))).filter(|b| b.1.kind == kind)
-        else {
-            if kind == Kind::Registered {
-                return Err(crate::codes::NOT_REGISTERED);
-            }
-            let site = self.here();
-            let text = format!("{} of {pointer:p}, which is no pinned memory", self.call);
-            self.violation(Violation::DoubleFree, &text, &[("the free", site)]);
-            return Err(INVALID_VALUE);
-        };
-        if let Some(conflict) = block.history.conflict(&self.host) {
-            let text = format!(
-                "{} of {pointer:p} ({} bytes), while work that uses it is queued: synchronise with it first",
-                self.call, block.bytes
-            );
-            let site = self.here();
-            self.violation(
-                Violation::HostFreedInUse,
-                &text,
-                &[("the free", site), ("the use", conflict.access().site)],
-            );
+        for begin in dead {
+            self.graves.remove(&begin);
         }
-        self.addresses.remove(&begin);
-        self.blocks.remove(&id);
-        Ok(())
+        self.blocks.insert(id, block);
     }
 
     /// The live block that an address lies in.
@@ -215,7 +191,7 @@ impl Sim {
     }
 
     /// The block that holds a range, and the offset; nothing for pageable memory.
-    pub(crate) fn locate(&mut self, address: u64, bytes: u64) -> Outcome<Option<(BlockId, u64)>> {
+    pub(crate) fn locate(&mut self, address: u64, bytes: u64) -> Outcome<Option<Spot>> {
         let Some((id, block)) = self.find(address) else { return self.outside(address, bytes) };
         let (offset, size, allocated, freed) =
             (address - block.begin, block.bytes, block.allocated, block.freed);
@@ -233,10 +209,10 @@ impl Sim {
             self.used_after_free(address, allocated, freed);
             return Err(INVALID_VALUE);
         }
-        Ok(Some((id, offset)))
+        Ok(Some(Spot { id, offset }))
     }
 
-    fn outside(&mut self, address: u64, bytes: u64) -> Outcome<Option<(BlockId, u64)>> {
+    fn outside(&mut self, address: u64, bytes: u64) -> Outcome<Option<Spot>> {
         if address == 0 {
             return Err(INVALID_VALUE);
         }
@@ -258,7 +234,7 @@ impl Sim {
         self.devices.iter().filter_map(|device| device.space.as_ref()).any(|space| space.contains(address))
     }
 
-    fn grave(&self, address: u64) -> Option<(Site, Site)> {
+    pub(crate) fn grave(&self, address: u64) -> Option<(Site, Site)> {
         let (_, grave) = self.graves.range(..=address).next_back()?;
         (address < grave.end).then_some((grave.allocated, grave.freed))
     }
@@ -268,143 +244,5 @@ impl Sim {
         let text = format!("{} uses {address:#x}, which was freed", self.call);
         let sites = [("the use", site), ("the free", freed), ("the allocation", allocated)];
         self.violation(Violation::UseAfterFree, &text, &sites);
-    }
-
-    /// Enters an access of a block, and reports what it is not ordered after.
-    pub(crate) fn touch(&mut self, id: BlockId, range: Range<u64>, access: Access, writes: bool) {
-        let clock = &self.streams[access.stream].clock;
-        let Some(block) = self.blocks.get_mut(&id) else { return };
-        let conflict = if writes {
-            block.history.write(range.clone(), access, clock)
-        } else {
-            block.history.read(range.clone(), access, clock)
-        };
-        let Some(conflict) = conflict else { return };
-        let earlier = conflict.access();
-        let unallocated = block.allocation == Some(earlier);
-        let what = match (&conflict, writes) {
-            (Conflict::Write(_), _) if unallocated => Violation::UseBeforeAllocation,
-            (Conflict::Write(_), false) => Violation::ReadAfterWrite,
-            (Conflict::Write(_), true) => Violation::WriteAfterWrite,
-            (Conflict::Read(_), _) => Violation::WriteAfterRead,
-        };
-        let (begin, bytes, allocated) = (block.begin, block.bytes, block.allocated);
-        let text = format!(
-            "{} on stream {:#x} {} bytes {}..{} of the block {begin:#x} ({bytes} bytes), and is not ordered after what \
-             stream {:#x} does with them: record an event there, and wait for it here",
-            self.call,
-            self.streams[access.stream].handle,
-            if writes { "writes" } else { "reads" },
-            range.start,
-            range.end,
-            self.streams[earlier.stream].handle,
-        );
-        let sites = [("this", access.site), ("the earlier", earlier.site), ("the allocation", allocated)];
-        self.violation(what, &text, &sites);
-    }
-
-    /// A free as work on a stream.
-    pub(crate) fn free_async(&mut self, address: u64, slot: usize) -> Outcome {
-        if self.streams[slot].capture.is_some() {
-            return Err(NOT_SUPPORTED);
-        }
-        let id = self.to_free(address)?;
-        let site = self.here();
-        self.next_access(slot, site);
-        let clock = self.streams[slot].clock.clone();
-        self.check_free(id, &clock, site);
-        if let Some(block) = self.blocks.get_mut(&id) {
-            block.freed = Some(site);
-        }
-        self.push(slot, crate::run::Op::Free(id));
-        Ok(())
-    }
-
-    /// A free at once. What cuMemAlloc gave waits for the device, as a real driver does; a pool's memory does not.
-    pub(crate) fn free_now(&mut self, address: u64) -> Outcome {
-        self.current()?;
-        if address == 0 {
-            return Ok(());
-        }
-        self.refuse_during_capture()?;
-        let id = self.to_free(address)?;
-        let kind = self.blocks.get(&id).map(|block| block.kind);
-        if let Some(Kind::Device { device, pool: None }) = kind {
-            self.finish_device(device)?;
-        }
-        let (site, host) = (self.here(), self.host.clone());
-        self.check_free(id, &host, site);
-        if let Some(block) = self.blocks.get_mut(&id) {
-            block.freed = Some(site);
-        }
-        self.bury(id);
-        Ok(())
-    }
-
-    /// The live device block that begins here.
-    fn to_free(&mut self, address: u64) -> Outcome<BlockId> {
-        let found = self.find(address).filter(|(_, b)| b.begin == address);
-        let found = found.filter(|(_, block)| matches!(block.kind, Kind::Device { .. }));
-        let (allocated, freed) = match found {
-            Some((id, block)) => match block.freed {
-                None => return Ok(id),
-                Some(freed) => (block.allocated, freed),
-            },
-            None => match self.grave(address) {
-                Some(grave) => grave,
-                None => return Err(INVALID_VALUE),
-            },
-        };
-        let site = self.here();
-        let text = format!("{} of {address:#x}, which was freed before", self.call);
-        let sites = [("this free", site), ("the earlier free", freed), ("the allocation", allocated)];
-        self.violation(Violation::DoubleFree, &text, &sites);
-        Err(INVALID_VALUE)
-    }
-
-    fn check_free(&mut self, id: BlockId, clock: &crate::order::Clock, site: Site) {
-        let Some(block) = self.blocks.get(&id) else { return };
-        let Some(conflict) = block.history.conflict(clock) else { return };
-        let text = format!(
-            "{} of the block {:#x} ({} bytes) is not ordered after all uses of it: wait for their events first",
-            self.call, block.begin, block.bytes
-        );
-        let sites =
-            [("the free", site), ("the use", conflict.access().site), ("the allocation", block.allocated)];
-        self.violation(Violation::EarlyFree, &text, &sites);
-    }
-
-    /// A device block goes: its bytes back to where they came from, its address into memory.
-    pub(crate) fn bury(&mut self, id: BlockId) {
-        let Some(block) = self.blocks.remove(&id) else { return };
-        self.addresses.remove(&block.begin);
-        if let Kind::Device { device, pool } = block.kind {
-            self.give_back(device, pool, block.bytes);
-        }
-        let grave = Grave {
-            end: block.begin + block.bytes,
-            allocated: block.allocated,
-            freed: block.freed.unwrap_or_default(),
-        };
-        self.graves.insert(block.begin, grave);
-        self.grave_order.push_back(block.begin);
-        if self.grave_order.len() > GRAVES
-            && let Some(oldest) = self.grave_order.pop_front()
-        {
-            self.graves.remove(&oldest);
-        }
-    }
-
-    /// Where an access finds its bytes.
-    pub(crate) fn place((id, offset): (BlockId, u64)) -> Place {
-        Place::Block { id, offset: offset as usize }
-    }
-}
-
-impl Conflict {
-    pub(crate) fn access(&self) -> Access {
-        match self {
-            Self::Write(access) | Self::Read(access) => *access,
-        }
     }
 }

@@ -61,6 +61,14 @@ pub(crate) enum Conflict {
     Read(Access),
 }
 
+impl Conflict {
+    pub(crate) fn access(&self) -> Access {
+        match self {
+            Self::Write(access) | Self::Read(access) => *access,
+        }
+    }
+}
+
 /// Who wrote and read which bytes of one block: a list of ranges that do not overlap.
 #[derive(Debug, Default)]
 pub(crate) struct History(BTreeMap<u64, Segment>);

@@ -2,7 +2,6 @@
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use crate::run::Op;
-use crate::space::ALIGNMENT;
 use crate::state::{Handle, Sim};
 use crate::streams::Target;
 
@@ -20,11 +19,6 @@ pub(crate) struct Pool {
     pub peers: Vec<usize>,
     /// Its last block ends it.
     pub destroyed: bool,
-}
-
-/// What a block takes of a pool or a device.
-fn rounded(bytes: u64) -> Outcome<u64> {
-    bytes.checked_next_multiple_of(ALIGNMENT).filter(|bytes| *bytes > 0).ok_or(OUT_OF_MEMORY)
 }
 
 impl Pool {
@@ -73,13 +67,12 @@ impl Sim {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        let need = rounded(bytes)?;
-        if need > self.free_bytes(device) {
+        if bytes > self.free_bytes(device) {
             return Err(OUT_OF_MEMORY);
         }
         let site = self.here();
         let address = self.new_device_block(device, None, bytes, site, None)?;
-        self.devices[device].direct += need;
+        self.devices[device].direct += bytes;
         Ok(address)
     }
 
@@ -87,14 +80,14 @@ impl Sim {
     pub(crate) fn alloc_async(&mut self, handle: Handle, bytes: u64, slot: usize) -> Outcome<u64> {
         let pool = self.pool(handle)?;
         let device = pool.device;
-        if self.streams[slot].capture.is_some() {
-            return Err(crate::codes::CAPTURE_UNSUPPORTED);
-        }
         if bytes == 0 {
-            return Err(INVALID_VALUE);
+            return Ok(0);
         }
-        let need = rounded(bytes)?;
-        if self.lacks(handle, need) > self.free_bytes(device) {
+        if self.is_captured(slot)? {
+            return self.new_address(device, bytes);
+        }
+        self.refuse_during_capture()?;
+        if self.lacks(handle, bytes) > self.free_bytes(device) {
             // What is freed earlier on the same stream may be used again.
             let stream = &self.streams[slot];
             let frees = stream.queue.iter().rposition(|op| matches!(op, Op::Free(_)));
@@ -102,30 +95,29 @@ impl Sim {
                 let number = stream.done + at as u64 + 1;
                 self.run_to(&[Target { slot, number }]);
             }
-            if self.lacks(handle, need) > self.free_bytes(device) {
+            if self.lacks(handle, bytes) > self.free_bytes(device) {
                 return Err(OUT_OF_MEMORY);
             }
         }
         let site = self.here();
         let access = self.next_access(slot, site);
         let address = self.new_device_block(device, Some(handle), bytes, site, Some(access))?;
-        let grow = self.lacks(handle, need);
+        let grow = self.lacks(handle, bytes);
         let pool = self.pool(handle)?;
         pool.reserved += grow;
-        pool.used += need;
+        pool.used += bytes;
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
         pool.used_high = pool.used_high.max(pool.used);
         Ok(address)
     }
 
     /// What a pool has to take from its device for so many bytes more.
-    fn lacks(&self, pool: Handle, need: u64) -> u64 {
-        self.pools.get(&pool).map_or(need, |pool| need.saturating_sub(pool.reserved - pool.used))
+    fn lacks(&self, pool: Handle, bytes: u64) -> u64 {
+        self.pools.get(&pool).map_or(bytes, |pool| bytes.saturating_sub(pool.reserved - pool.used))
     }
 
     /// The bytes of a block that is gone.
     pub(crate) fn give_back(&mut self, device: usize, pool: Option<Handle>, bytes: u64) {
-        let bytes = rounded(bytes).unwrap_or(0);
         let Some(handle) = pool else {
             self.devices[device].direct = self.devices[device].direct.saturating_sub(bytes);
             return;
@@ -145,7 +137,15 @@ impl Sim {
         }
     }
 
+    pub(crate) fn create_pool(&mut self, device: usize) -> Outcome<Handle> {
+        self.refuse_during_capture()?;
+        let handle = self.new_handle();
+        self.pools.insert(handle, Pool::new(device));
+        Ok(handle)
+    }
+
     pub(crate) fn trim_pool(&mut self, handle: Handle, keep: u64) -> Outcome {
+        self.refuse_during_capture()?;
         self.pool(handle)?.trim(keep);
         Ok(())
     }

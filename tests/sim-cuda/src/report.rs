@@ -78,13 +78,13 @@ impl Sites {
 
 /// A line on stderr that no test harness captures.
 pub(crate) fn say(text: &str) {
-    // Nobody is left to tell when stderr is closed.
-    drop(writeln!(std::io::stderr(), "crossdock-sim-cuda: {text}"));
+    say_plain(&format!("crossdock-sim-cuda: {text}"));
 }
 
 /// A line that begins as the project's test runner expects it.
 pub(crate) fn say_plain(text: &str) {
-    drop(writeln!(std::io::stderr(), "{text}"));
+    // In one piece, so that threads do not mix their lines. Nobody is left to tell when stderr is closed.
+    drop(std::io::stderr().write_all(format!("{text}\n").as_bytes()));
 }
 
 /// What was done wrong.

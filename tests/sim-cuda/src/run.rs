@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crossdock_plugin_api::abi;
 
 use crate::codes::{Code, LAUNCH_FAILED};
-use crate::memory::BlockId;
+use crate::memory::{BlockId, Spot};
 use crate::report::say;
 use crate::state::Sim;
 use crate::streams::Target;
@@ -34,7 +34,7 @@ pub(crate) enum Op {
 /// Where bytes are.
 pub(crate) enum Place {
     /// In a block that the simulator knows, of a device or pinned.
-    Block { id: BlockId, offset: usize },
+    Block(Spot),
     /// Pageable memory as it was when the copy was asked for.
     Staged(Vec<u8>),
     /// Pageable memory, while its owner waits for the copy.
@@ -165,8 +165,10 @@ impl Sim {
     fn real(&self, place: &Place) -> Option<*mut u8> {
         match place {
             // SAFETY: the offset was checked to lie in the block.
-            Place::Block { id, offset } => {
-                self.blocks.get(id).map(|b| unsafe { b.real.pointer().add(*offset) })
+            Place::Block(Spot { id, offset }) => {
+                let begin = self.blocks.get(id)?.real.pointer();
+                // SAFETY: the offset was checked to lie in the block.
+                Some(unsafe { begin.add(*offset as usize) })
             }
             Place::Staged(bytes) => Some(bytes.as_ptr().cast_mut()),
             Place::Pageable(pointer) => Some(*pointer),

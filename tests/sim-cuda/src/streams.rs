@@ -105,14 +105,14 @@ impl Sim {
         Ok(())
     }
 
-    /// The slot behind a caller's handle, if its device works.
+    /// The slot behind a caller's handle, if its device works. Only the default streams need a current context.
     pub(crate) fn stream(&mut self, handle: Handle) -> Outcome<usize> {
-        let current = self.current()?;
         if let Some(slot) = self.stream_slots.get(&handle) {
             let slot = *slot;
             self.usable(self.streams[slot].device)?;
             return Ok(slot);
         }
+        let current = self.current()?;
         let key = match handle {
             handle if LEGACY.contains(&handle) => (current, None),
             PER_THREAD => (current, Some(std::thread::current().id())),
@@ -152,12 +152,13 @@ impl Sim {
 
     /// Waits that were given to streams hold on to the moment.
     pub(crate) fn destroy_event(&mut self, handle: Handle) -> Outcome {
-        self.current()?;
-        self.events.remove(&handle).map(drop).ok_or(()).or_else(|()| Err(self.stale("event", handle)))
+        if self.events.remove(&handle).is_none() {
+            return Err(self.stale("event", handle));
+        }
+        Ok(())
     }
 
     fn event(&mut self, handle: Handle) -> Outcome<&mut Event> {
-        self.current()?;
         if !self.events.contains_key(&handle) {
             return Err(self.stale("event", handle));
         }
@@ -176,9 +177,7 @@ impl Sim {
     pub(crate) fn record_device(&mut self, handle: Handle, device: usize) -> Outcome {
         self.usable(device)?;
         let slots = self.streams_of(device);
-        if slots.iter().any(|slot| self.streams[*slot].capture.is_some()) {
-            return Err(crate::codes::CAPTURE_UNSUPPORTED);
-        }
+        self.refuse_capturing_streams(device)?;
         self.record(handle, device, slots, None)
     }
 
@@ -217,13 +216,13 @@ impl Sim {
     }
 
     pub(crate) fn query_event(&mut self, handle: Handle) -> Outcome {
-        self.refuse_during_capture()?;
         let device = self.event(handle)?.device;
+        self.refuse_captured(handle)?;
+        self.refuse_during_capture()?;
         let Some(record) = &mut self.event(handle)?.record else { return Ok(()) };
         let impatient = record.patience > 0;
         record.patience = record.patience.saturating_sub(1);
         let record = record.clone();
-        self.refuse_captured(record.captured.as_ref())?;
         if impatient {
             self.run_a_little(&record.targets);
             self.usable(device)?;
@@ -233,10 +232,10 @@ impl Sim {
     }
 
     pub(crate) fn synchronize_event(&mut self, handle: Handle) -> Outcome {
-        self.refuse_during_capture()?;
         let device = self.event(handle)?.device;
+        self.refuse_captured(handle)?;
+        self.refuse_during_capture()?;
         let Some(record) = self.event(handle)?.record.clone() else { return Ok(()) };
-        self.refuse_captured(record.captured.as_ref())?;
         self.host_waits(device, &record.targets, &record.clock)
     }
 

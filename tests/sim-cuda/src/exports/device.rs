@@ -128,9 +128,7 @@ super::exports! {
 
     fn cuCtxSynchronize(sim) {
         let device = sim.current()?;
-        for slot in sim.streams_of(device) {
-            sim.refuse_capturing_stream(slot)?;
-        }
+        sim.refuse_capturing_streams(device)?;
         sim.refuse_during_capture()?;
         sim.finish_device(device)
     }

@@ -5,7 +5,6 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::codes::{INVALID_VALUE, Outcome, PEER_ACCESS_UNSUPPORTED};
 use crate::memory::Kind;
-use crate::pools::Pool;
 use crate::state::{Handle, Sim, put};
 
 /// `CUmemPoolProps`, 88 bytes.
@@ -101,9 +100,7 @@ super::exports! {
             return Err(INVALID_VALUE);
         }
         let device = sim.device(location.id)?;
-        let handle = sim.new_handle();
-        sim.pools.insert(handle, Pool::new(device));
-        put(pool, handle)
+        put(pool, sim.create_pool(device)?)
     }
 
     fn cuMemPoolDestroy(sim, pool: Handle) {
@@ -237,7 +234,7 @@ super::exports! {
     }
 }
 
-/// Answers about pageable memory as the driver does: null and zero, and device -2.
+/// Answers as the driver does. About pageable memory it says null, zero and device -2, and leaves the range alone.
 ///
 /// # Safety
 /// `data` is null, or has room for the attribute.
@@ -245,28 +242,35 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
     const UNKNOWN_DEVICE: c_int = -2;
     let found = sim.find(address).filter(|(_, block)| block.freed.is_none());
     let (id, block) = found.map_or((0, None), |(id, block)| (id, Some(block)));
-    let home = match block.map(|block| block.kind) {
-        Some(Kind::Device { device, .. }) => Some(device),
-        // The simulator does not remember on which device host memory was pinned; a PORTABLE one belongs to all.
-        Some(_) => Some(0),
-        None => None,
-    };
-    let on_device = matches!(block.map(|block| block.kind), Some(Kind::Device { .. }));
+    let kind = block.map(|block| block.kind);
+    let on_device = matches!(kind, Some(Kind::Device { .. }));
     // SAFETY: by this function's own contract.
     unsafe {
         match attribute {
             // A pool's memory has no context of its own.
-            1 => put(data.cast(), home.map_or(0, |device| sim.devices[device].context)),
+            1 => put(data.cast(), home(kind).filter(|_| !pooled(kind)).map_or(0, |d| sim.devices[d].context)),
             2 => put(data.cast::<c_uint>(), block.map_or(0, |_| if on_device { 2 } else { 1 })),
             3 => put(data.cast::<u64>(), block.map_or(0, |_| address)),
-            4 => put(data.cast::<u64>(), if on_device { 0 } else { block.map_or(0, |_| address) }),
+            4 => put(data.cast::<u64>(), if on_device { 0 } else { address }),
             6 | 8 => put(data.cast::<c_int>(), 0),
             7 => put(data.cast::<u64>(), id),
-            9 => put(data.cast::<c_int>(), home.map_or(UNKNOWN_DEVICE, |device| device as c_int)),
-            11 => put(data.cast::<u64>(), block.map_or(0, |block| block.begin)),
-            12 => put(data.cast::<usize>(), block.map_or(0, |block| block.bytes as usize)),
+            9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
+            11 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.begin)),
+            12 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.bytes)),
             13 => put(data.cast::<c_int>(), c_int::from(block.is_some())),
             _ => Err(INVALID_VALUE),
         }
     }
+}
+
+/// Host memory counts as device 0's: on which one it was pinned, the simulator does not remember.
+fn home(kind: Option<Kind>) -> Option<usize> {
+    match kind? {
+        Kind::Device { device, .. } => Some(device),
+        Kind::Pinned | Kind::Registered => Some(0),
+    }
+}
+
+fn pooled(kind: Option<Kind>) -> bool {
+    matches!(kind, Some(Kind::Device { pool: Some(_), .. }))
 }

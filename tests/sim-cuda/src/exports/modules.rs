@@ -12,7 +12,6 @@ use crate::state::{Handle, put};
 super::exports! {
     fn cuModuleLoadData(sim, module: *mut Handle, image: *const c_void) {
         sim.current()?;
-        sim.refuse_during_capture()?;
         let image = Image::read(image, sim.config.capability, sim.config.version)?;
         put(module, sim.load_module(image)?)
     }
