@@ -1,0 +1,34 @@
+//! Our order of work meets a stranger's, on a CUDA device: late producers, slow readers, early releases. Over any driver, a
+//! real one or the simulated one; without one every test says that it was skipped.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod array;
+mod races;
+mod stranger;
+
+use std::io::Write;
+use std::sync::OnceLock;
+
+use crossdock::api::Device;
+use crossdock::memory::Backend;
+use crossdock::{Host, Session};
+use crossdock_tests::built;
+use stranger::Stranger;
+
+const GPU: Device = Device::cuda(0);
+
+/// A session on the first CUDA device, and somebody else who uses it; else says why `test` is skipped.
+fn setting(test: &str) -> Option<(Host, Session, &'static Stranger)> {
+    static STRANGER: OnceLock<Stranger> = OnceLock::new();
+    let backend = Backend::builder().build();
+    if let Err(missing) = backend.cuda() {
+        let line = format!("skipped: {test}: {missing}\n");
+        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        return None;
+    }
+    let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
+    let session = host.session().device(GPU).open().unwrap();
+    let stranger = STRANGER.get_or_init(Stranger::new);
+    stranger.enter();
+    Some((host, session, stranger))
+}

@@ -1,0 +1,150 @@
+//! Late producers and slow readers.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use arrow_array::{Int64Array, RecordBatch};
+use crossdock::api::{Capsule, Options};
+use crossdock::{Session, Table};
+use crossdock_arrays::{DeviceBatch, export_batch, export_schema};
+use crossdock_plugin_api::{Owned, abi};
+
+use super::array::{address_of, array, schema};
+use super::setting;
+
+const ROWS: usize = 100_003;
+const BYTES: usize = ROWS * 8;
+
+fn values(seed: i64) -> Vec<i64> {
+    (0..ROWS as i64).map(|i| i * 7 + seed).collect()
+}
+
+fn bytes(values: &[i64]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn expected(values: Vec<i64>) -> RecordBatch {
+    RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(values))]).unwrap()
+}
+
+/// A table of the stranger's array, through the plugin or straight into the host.
+fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: bool) -> Table {
+    let schema = export_schema(&schema()).unwrap();
+    if !by_plugin {
+        return Table::from_device_record_batch(session, array, schema).unwrap();
+    }
+    let capsules = vec![Capsule::new(schema), Capsule::new(array)];
+    let reader = session.read_capsules("arrow-c-device", capsules, None, &Options::new()).unwrap();
+    Table::from_reader(session, reader).unwrap()
+}
+
+/// The array that a stranger is given, as the plain Arrow struct.
+fn export(session: &Session, batch: &DeviceBatch) -> Owned<abi::ArrowDeviceArray> {
+    let raw = export_batch(batch, false, session.stream()).unwrap().into_raw();
+    // SAFETY: without a schema, the array is all that the batch owned.
+    unsafe { Owned::new(raw.array) }
+}
+
+fn event_of(array: &Owned<abi::ArrowDeviceArray>) -> *mut c_void {
+    assert!(!array.sync_event.is_null(), "work is under way, and nobody may wait for it on the host");
+    // SAFETY: a pointer to an event's handle, alive until the release.
+    unsafe { *array.sync_event.cast::<*mut c_void>() }
+}
+
+#[test]
+fn what_a_late_producer_writes_is_what_is_read_and_nothing_waits_on_the_host() {
+    let Some((host, session, stranger)) = setting("what_a_late_producer_writes") else { return };
+    let theirs = stranger.stream();
+    for by_plugin in [false, true] {
+        let released = Arc::<AtomicUsize>::default();
+        let source = stranger.upload(&bytes(&values(by_plugin.into())));
+        let target = stranger.upload(&vec![0; BYTES]);
+        stranger.late_copy(theirs, target, source, BYTES);
+        let written = stranger.record(theirs);
+        let table = import(&session, array(target, ROWS, written, &released), by_plugin);
+        // In place, and out again: the producer's event is handed on.
+        let again = export(&session, &table.batches()[0]);
+        assert_eq!(address_of(&again), target);
+        // A copy of ours, ready by an event of ours.
+        let copy = table.batches()[0].compact(session.stream()).unwrap();
+        let ours = export(&session, &copy);
+        assert!(stranger.is_pending(written), "the host has waited for the producer");
+
+        let reader = stranger.stream();
+        for array in [&again, &ours] {
+            stranger.wait(reader, event_of(array));
+            assert_eq!(stranger.download(reader, address_of(array), BYTES), bytes(&values(by_plugin.into())));
+        }
+        assert_eq!(table.to_record_batches().unwrap(), [expected(values(by_plugin.into()))]);
+        drop((again, ours, copy, table));
+        wait_for(|| released.load(Ordering::SeqCst) == 1);
+        stranger.free(source);
+        stranger.free(target);
+    }
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
+
+#[test]
+fn a_slow_reader_of_a_lent_block_reads_what_was_there_after_its_release() {
+    let Some((host, session, stranger)) = setting("a_slow_reader_of_a_lent_block") else { return };
+    let theirs = stranger.stream();
+    for round in 0..3 {
+        let table = Table::from_record_batches(&session, schema(), &[expected(values(round))]).unwrap();
+        let lent = export(&session, &table.batches()[0]);
+        if !lent.sync_event.is_null() {
+            stranger.wait(theirs, event_of(&lent));
+        }
+        let kept = stranger.alloc(BYTES);
+        stranger.late_copy(theirs, kept, address_of(&lent), BYTES);
+        let read = stranger.record(theirs);
+        // No protocol tells that the reader is not done.
+        drop((lent, table));
+        for _ in 0..4 {
+            let other = Table::from_record_batches(&session, schema(), &[expected(vec![-1; ROWS])]).unwrap();
+            drop(other);
+        }
+        assert!(stranger.is_pending(read), "something has waited for the reader");
+        assert_eq!(stranger.download(theirs, kept, BYTES), bytes(&values(round)));
+        stranger.free(kept);
+    }
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
+
+#[test]
+fn a_strangers_array_is_released_after_our_last_use_and_the_drop_does_not_wait() {
+    let Some((host, session, stranger)) = setting("a_strangers_array_is_released") else { return };
+    let theirs = stranger.stream();
+    let released = Arc::<AtomicUsize>::default();
+    let source = stranger.upload(&bytes(&values(5)));
+    // Our stream is held up, so that the copy below comes late.
+    let (a, b) = (stranger.alloc(BYTES), stranger.alloc(BYTES));
+    stranger.late_copy(theirs, a, b, BYTES);
+    let late = stranger.record(theirs);
+    stranger.wait(session.stream().native(), late);
+
+    let table = import(&session, array(source, ROWS, null_mut(), &released), false);
+    let copy = table.batches()[0].compact(session.stream()).unwrap();
+    drop(table);
+    assert_eq!(released.load(Ordering::SeqCst), 0, "our copy has not read it yet");
+    assert!(stranger.is_pending(late), "the drop has waited");
+    let table = Table::from_batches(&session, schema(), vec![copy]).unwrap();
+    assert_eq!(table.to_record_batches().unwrap(), [expected(values(5))]);
+    wait_for(|| released.load(Ordering::SeqCst) == 1);
+    [source, a, b].into_iter().for_each(|address| stranger.free(address));
+    drop((table, session));
+    assert_eq!(host.settle(), []);
+}
+
+/// Work of other threads; fails after a minute.
+fn wait_for(done: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it never came");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,143 @@
+//! Somebody else in the process who uses CUDA: own streams, own memory, own events, and no word of ours.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+
+use crossdock_plugin_api::abi;
+use libloading::Library;
+
+pub type Handle = *mut c_void;
+pub const NOT_READY: c_int = 600;
+/// How long a late kernel waits, in nanoseconds.
+pub const LATE_NS: u64 = 50_000_000;
+
+/// Calls a function of the driver, and expects success.
+macro_rules! cu {
+    ($stranger:expr, $name:ident ( $($value:expr => $t:ty),* $(,)? )) => {{
+        // SAFETY: the driver's published signature; the arguments are the stranger's own.
+        let code = unsafe {
+            let f = $stranger.library.get::<unsafe extern "C" fn($($t),*) -> c_int>(stringify!($name).as_bytes());
+            (f.unwrap())($($value),*)
+        };
+        assert_eq!(code, 0, "{}", stringify!($name));
+    }};
+}
+
+pub struct Stranger {
+    pub library: Library,
+    context: Handle,
+    late_copy: Handle,
+}
+
+// SAFETY: the driver takes its handles on every thread.
+unsafe impl Send for Stranger {}
+// SAFETY: as above.
+unsafe impl Sync for Stranger {}
+
+impl Stranger {
+    /// In device 0's primary context.
+    pub fn new() -> Self {
+        // SAFETY: the driver's library, which is loaded already.
+        let library =
+            unsafe { Library::new("libcuda.so.1").or_else(|_| Library::new("libcuda.so")) }.unwrap();
+        let mut stranger = Self { library, context: null_mut(), late_copy: null_mut() };
+        let mut context: Handle = null_mut();
+        cu!(stranger, cuInit(0 => c_uint));
+        cu!(stranger, cuDevicePrimaryCtxRetain(&mut context => *mut Handle, 0 => c_int));
+        stranger.context = context;
+        stranger.enter();
+        let image = concat!(include_str!("late_copy.ptx"), "\0");
+        let (mut module, mut function): (Handle, Handle) = (null_mut(), null_mut());
+        cu!(stranger, cuModuleLoadData(&mut module => *mut Handle, image.as_ptr() => *const u8));
+        let name = c"crossdock_test_late_copy".as_ptr();
+        cu!(stranger, cuModuleGetFunction(
+            &mut function => *mut Handle, module => Handle, name => *const std::ffi::c_char
+        ));
+        stranger.late_copy = function;
+        stranger
+    }
+
+    /// Makes the context current on this thread, where it stays.
+    pub fn enter(&self) {
+        cu!(self, cuCtxSetCurrent(self.context => Handle));
+    }
+
+    pub fn stream(&self) -> Handle {
+        let mut stream: Handle = null_mut();
+        cu!(self, cuStreamCreate(&mut stream => *mut Handle, 1 => c_uint));
+        stream
+    }
+
+    pub fn record(&self, stream: Handle) -> Handle {
+        let mut event: Handle = null_mut();
+        cu!(self, cuEventCreate(&mut event => *mut Handle, 2 => c_uint));
+        cu!(self, cuEventRecord(event => Handle, stream => Handle));
+        event
+    }
+
+    pub fn wait(&self, stream: Handle, event: Handle) {
+        cu!(self, cuStreamWaitEvent(stream => Handle, event => Handle, 0 => c_uint));
+    }
+
+    /// Whether what was recorded is still to come.
+    pub fn is_pending(&self, event: Handle) -> bool {
+        // SAFETY: an event of the stranger's.
+        let code = unsafe {
+            self.library.get::<unsafe extern "C" fn(Handle) -> c_int>(b"cuEventQuery").unwrap()(event)
+        };
+        assert!(code == 0 || code == NOT_READY, "{code}");
+        code == NOT_READY
+    }
+
+    pub fn alloc(&self, bytes: usize) -> u64 {
+        let mut address = 0;
+        cu!(self, cuMemAlloc_v2(&mut address => *mut u64, bytes => usize));
+        address
+    }
+
+    pub fn free(&self, address: u64) {
+        cu!(self, cuMemFree_v2(address => u64));
+    }
+
+    /// A new block with these bytes in it.
+    pub fn upload(&self, bytes: &[u8]) -> u64 {
+        let address = self.alloc(bytes.len());
+        cu!(self, cuMemcpyHtoD_v2(address => u64, bytes.as_ptr() => *const u8, bytes.len() => usize));
+        address
+    }
+
+    /// After what `stream` has been given.
+    pub fn download(&self, stream: Handle, from: u64, bytes: usize) -> Vec<u8> {
+        let mut to = vec![0xee; bytes];
+        cu!(self, cuMemcpyDtoHAsync_v2(
+            to.as_mut_ptr() => *mut u8, from => u64, bytes => usize, stream => Handle
+        ));
+        cu!(self, cuStreamSynchronize(stream => Handle));
+        to
+    }
+
+    /// A kernel that waits and then copies.
+    pub fn late_copy(&self, stream: Handle, to: u64, from: u64, bytes: usize) {
+        let range = |kind, value| abi::Arg { value, bytes: bytes as u64, kind, reserved: 0 };
+        let mut args = Box::new(abi::KernelArgs { n_args: 3, host_twin: Some(twin), ..Default::default() });
+        args.args[0].value = LATE_NS;
+        args.args[1] = range(abi::ARG_READ, from);
+        args.args[2] = range(abi::ARG_WRITE, to);
+        let mut params = [(&raw mut *args).cast::<c_void>()];
+        cu!(self, cuLaunchKernel(
+            self.late_copy => Handle, 1 => c_uint, 1 => c_uint, 1 => c_uint, 256 => c_uint, 1 => c_uint,
+            1 => c_uint, 0 => c_uint, stream => Handle, params.as_mut_ptr() => *mut *mut c_void,
+            null_mut() => *mut *mut c_void,
+        ));
+    }
+}
+
+/// What the kernel does, for a driver without a device; it is late by itself.
+unsafe extern "C" fn twin(args: *const abi::Arg, n_args: usize) -> abi::Code {
+    // SAFETY: as many arguments as are told, with addresses that may be dereferenced.
+    unsafe {
+        let [_, from, to] = std::slice::from_raw_parts(args, n_args) else { return abi::INVALID_ARGUMENT };
+        std::ptr::copy_nonoverlapping(from.value as *const u8, to.value as *mut u8, to.bytes as usize);
+    }
+    abi::OK
+}
