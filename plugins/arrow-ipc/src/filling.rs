@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crossdock_memory::{Buffer, BufferMut, Device, Error, Memory, Result, Stream};
+use crossdock_memory::{Buffer, BufferMut, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 
 /// The block, until all its pieces are filled.
 pub struct Filling {
@@ -76,16 +76,23 @@ impl Filling {
         self.bytes
     }
 
-    /// The block on its device, the one of `stream`, when all its pieces are gone.
-    pub fn finish(self, stream: &Stream) -> Result<Buffer> {
+    /// Whether the block is where it shall be when it is filled.
+    pub fn is_for_host(&self) -> bool {
+        !self.staged
+    }
+
+    /// The block of the host, when all its pieces are gone.
+    pub fn finish(self) -> Result<Buffer> {
         let inner =
             Arc::try_unwrap(self.inner).map_err(|_| Error::internal("a block is still being filled"))?;
-        let filled = inner.buffer.freeze_now();
-        if !self.staged {
-            return Ok(filled);
-        }
-        let mut buffer = stream.memory().alloc(stream, self.bytes)?;
-        stream.copy(&mut buffer, 0, &filled, 0, self.bytes)?;
-        buffer.freeze(stream)
+        Ok(inner.buffer.freeze_now())
+    }
+
+    /// The block while some of it is still being filled, for copies of what is not.
+    pub fn as_source(&self) -> Buffer {
+        let address = self.inner.buffer.address();
+        let owner = ForeignOwner::new(self.inner.clone());
+        // SAFETY: `inner`, which the owner holds, keeps the block; it is host memory that any byte may be read from.
+        unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(self.bytes as u64), Ready::Now) }
     }
 }

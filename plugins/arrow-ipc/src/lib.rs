@@ -21,6 +21,7 @@ mod limits;
 mod plan;
 mod pool;
 mod read;
+mod sending;
 mod wire;
 mod write;
 

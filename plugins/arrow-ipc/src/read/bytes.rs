@@ -114,14 +114,6 @@ impl Bytes {
         }
     }
 
-    /// The block that they arrived in.
-    pub fn arrived(&self) -> Option<&Buffer> {
-        match self {
-            Self::Stored { .. } => None,
-            Self::Arrived { block, .. } => Some(block),
-        }
-    }
-
     /// Fills `to` with what lies `offset` bytes from the beginning.
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         match self {

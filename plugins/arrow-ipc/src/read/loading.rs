@@ -1,4 +1,7 @@
 //! A message's body on its way to the buffers of a batch: in place, or into one allocation filled by several threads.
+//!
+//! Towards another device than the host, a body that lies in host memory goes there by one copy, which the host's memory
+//! does as fast as the link; one that is read or unpacked first is sent on part by part, while the rest is being made.
 
 use crossdock_memory::{Buffer, Device, Memory, Result, Stream};
 use crossdock_plugin_api::Error;
@@ -8,6 +11,7 @@ use crate::codec::{Codec, PREFIX_BYTES, Stored};
 use crate::filling::{Filling, Piece};
 use crate::limits::PIECE_BYTES;
 use crate::pool::{Group, Pool};
+use crate::sending::Sending;
 use crate::wire::message_write::aligned;
 use crate::wire::{BatchMeta, Span};
 
@@ -20,7 +24,12 @@ pub struct Loading {
 
 enum Block {
     There(Option<Buffer>),
+    /// Enqueued; whoever reads it waits for its event.
+    Sent(Buffer),
+    /// Being made in the host's memory.
     Coming(Filling, Group),
+    /// The same, for another device.
+    Going(Sending),
 }
 
 /// The buffers of a body, in order.
@@ -30,6 +39,13 @@ pub struct Slots {
 }
 
 type Job = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// What a job makes: where it begins in the block, and how many bytes.
+struct Task {
+    at: usize,
+    bytes: usize,
+    job: Job,
+}
 
 impl Loading {
     /// Begins to bring `body` to the device of `stream`.
@@ -55,12 +71,14 @@ impl Loading {
         {
             return Ok(Self { ranges, block: Block::There(Some(block)) });
         }
-        if tidy && let Some(block) = body.arrived() {
-            // It waits in pinned memory already.
+        if tidy
+            && stream.device() != Device::CPU
+            && let Some(block) = body.in_place(Device::CPU)
+        {
             let bytes = in_memory(body.len())?;
-            let mut moved = memory.alloc(stream, bytes)?;
-            stream.copy(&mut moved, 0, block, 0, bytes)?;
-            return Ok(Self { ranges, block: Block::There(Some(moved.freeze(stream)?)) });
+            let mut sent = memory.alloc(stream, bytes)?;
+            stream.copy(&mut sent, 0, &block, 0, bytes)?;
+            return Ok(Self { ranges, block: Block::Sent(sent.freeze(stream)?) });
         }
         if tidy {
             Self::copy_whole(memory, stream, pool, body, ranges)
@@ -80,9 +98,12 @@ impl Loading {
         let cuts: Vec<_> =
             (0..bytes).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(bytes - at))).collect();
         let (filling, pieces) = Filling::new(memory, stream, bytes, &cuts)?;
-        let jobs = cuts.iter().zip(pieces).map(|((at, _), piece)| read_into(body.clone(), *at as u64, piece));
-        let group = pool.start(jobs.collect());
-        Ok(Self { ranges, block: Block::Coming(filling, group) })
+        let tasks = cuts.iter().zip(pieces).map(|(&(at, bytes), piece)| {
+            let job = read_into(body.clone(), at as u64, piece);
+            Task { at, bytes, job }
+        });
+        let block = Block::start(pool, filling, tasks.collect());
+        Ok(Self { ranges, block })
     }
 
     fn copy_each(
@@ -96,9 +117,12 @@ impl Loading {
         check_sum(&lengths, body.len())?;
         let (ranges, bytes) = lay_out(&lengths)?;
         let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
-        let jobs = from.iter().zip(pieces).map(|((at, _), piece)| read_into(body.clone(), *at as u64, piece));
-        let group = pool.start(jobs.collect());
-        Ok(Self { ranges, block: Block::Coming(filling, group) })
+        let tasks = from.iter().zip(&ranges).zip(pieces).map(|((&(from, bytes), &(at, _)), piece)| {
+            let job = read_into(body.clone(), from as u64, piece);
+            Task { at, bytes, job }
+        });
+        let block = Block::start(pool, filling, tasks.collect());
+        Ok(Self { ranges, block })
     }
 
     fn decompress(
@@ -130,29 +154,30 @@ impl Loading {
             return Ok(Self { ranges, block: Block::There(None) });
         }
         let (filling, pieces) = Filling::new(memory, stream, bytes, &ranges)?;
-        let mut jobs: Vec<(usize, Job)> = Vec::new();
-        for (i, ((stored, (offset, length)), piece)) in stored.into_iter().zip(from).zip(pieces).enumerate() {
+        let mut tasks = Vec::new();
+        let places = ranges.iter().map(|(at, _)| *at);
+        for (i, (((stored, (offset, length)), piece), place)) in
+            stored.into_iter().zip(from).zip(pieces).zip(places).enumerate()
+        {
             let at = (offset + PREFIX_BYTES) as u64;
-            match stored {
-                Stored::Plain(0) | Stored::Frame(0) => {}
-                Stored::Plain(bytes) => jobs.push((bytes, read_into(body.clone(), at, piece))),
-                Stored::Frame(bytes) => {
+            let job: Job = match stored {
+                Stored::Plain(0) | Stored::Frame(0) => continue,
+                Stored::Plain(_) => read_into(body.clone(), at, piece),
+                Stored::Frame(_) => {
                     let body = body.clone();
                     let mut piece = piece;
-                    let job = move || {
+                    Box::new(move || {
                         body.with(at, length - PREFIX_BYTES, |frame| {
                             codec.decompress(frame, piece.bytes_mut())
                         })
                         .map_err(|e| e.context(format_args!("buffer {i}")))
-                    };
-                    jobs.push((bytes, Box::new(job)));
+                    })
                 }
-            }
+            };
+            tasks.push(Task { at: place, bytes: stored.bytes(), job });
         }
-        // The longest first, so that none of them is begun when the others are done.
-        jobs.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
-        let group = pool.start(bundle(jobs));
-        Ok(Self { ranges, block: Block::Coming(filling, group) })
+        let block = Block::start(pool, filling, tasks);
+        Ok(Self { ranges, block })
     }
 
     /// Whether there was nothing to do.
@@ -160,24 +185,51 @@ impl Loading {
         matches!(self.block, Block::There(_))
     }
 
+    /// Whether its copy was enqueued at once, which kept the caller busy for as long as reading it takes.
+    pub fn is_sent(&self) -> bool {
+        matches!(self.block, Block::Sent(_))
+    }
+
     /// Bytes that were allocated for it.
     pub fn bytes(&self) -> u64 {
         match &self.block {
             Block::There(_) => 0,
+            Block::Sent(buffer) => buffer.len().unwrap_or(0) as u64,
             Block::Coming(filling, _) => filling.len() as u64,
+            Block::Going(sending) => sending.len() as u64,
         }
     }
 
-    /// The buffers, on the device of `stream`, when they are there. `check` may end the waiting.
+    /// The buffers, on the device of `stream`, when they are made, or on their way there. `check` may end the waiting.
     pub fn finish(self, stream: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
         let block = match self.block {
             Block::There(block) => block,
+            Block::Sent(block) => Some(block),
             Block::Coming(filling, group) => {
                 group.wait(check)?;
-                Some(filling.finish(stream)?)
+                Some(filling.finish()?)
             }
+            Block::Going(sending) => Some(sending.finish(stream, check)?),
         };
         Ok(Slots { ranges: self.ranges.into_iter(), block })
+    }
+}
+
+impl Block {
+    /// Has `tasks`, which are in order, fill what `filling` began.
+    fn start(pool: &Pool, filling: Filling, mut tasks: Vec<Task>) -> Self {
+        if filling.is_for_host() {
+            // The longest first, so that none of them is begun when the others are done.
+            tasks.sort_by_key(|task| std::cmp::Reverse(task.bytes));
+            let jobs = bundle(tasks).into_iter().map(|(_, job)| job);
+            return Self::Coming(filling, pool.start(jobs.collect()));
+        }
+        let bytes = filling.len();
+        let (starts, jobs): (Vec<_>, Vec<_>) = bundle(tasks).into_iter().unzip();
+        // What lies between two bundles is zeros, and goes with the first one.
+        let ends = starts.into_iter().skip(1).chain([bytes]);
+        let parts = ends.zip(jobs).map(|(end, job)| (pool.start(vec![job]), end)).collect();
+        Self::Going(Sending::new(filling, parts))
     }
 }
 
@@ -199,21 +251,25 @@ fn read_into(body: Bytes, at: u64, mut piece: Piece) -> Job {
     Box::new(move || body.read(at, piece.bytes_mut()))
 }
 
-/// Many small jobs are put together, for handing one over costs as much as unpacking a few kilobytes.
-fn bundle(jobs: Vec<(usize, Job)>) -> Vec<Job> {
+/// Many small jobs are put together, for handing one over costs as much as unpacking a few kilobytes. With each, where its
+/// first range begins.
+fn bundle(tasks: Vec<Task>) -> Vec<(usize, Job)> {
     const WORTH_A_JOB: usize = 256 << 10;
-    let mut bundles: Vec<Job> = Vec::new();
-    let (mut open, mut bytes) = (Vec::new(), 0);
-    for (size, job) in jobs {
-        open.push(job);
-        bytes += size;
+    let mut bundles: Vec<(usize, Job)> = Vec::new();
+    let (mut open, mut first, mut bytes) = (Vec::new(), 0, 0);
+    for task in tasks {
+        if open.is_empty() {
+            first = task.at;
+        }
+        open.push(task.job);
+        bytes += task.bytes;
         if bytes >= WORTH_A_JOB {
-            bundles.push(in_turn(std::mem::take(&mut open)));
+            bundles.push((first, in_turn(std::mem::take(&mut open))));
             bytes = 0;
         }
     }
     if !open.is_empty() {
-        bundles.push(in_turn(open));
+        bundles.push((first, in_turn(open)));
     }
     bundles
 }

@@ -26,6 +26,9 @@ pub struct Reader {
     memory: Memory,
     pool: Arc<Pool>,
     device: Device,
+    /// Where bodies are brought to the device, so that the next one is on its way while the call's stream works on this
+    /// one; `None` on the host.
+    uploads: Option<Stream>,
     schema: Schema,
     shape: Shape,
     messages: Messages,
@@ -76,8 +79,11 @@ impl Reader {
         let mut schema = opened.schema;
         schema.arrow =
             footer_metadata::join(schema.arrow, opened.footer_metadata).map_err(|e| named(e, &name))?;
+        let uploads =
+            (call.device() != Device::CPU).then(|| memory.create_stream(call.device())).transpose()?;
         Ok(Self {
             name,
+            uploads,
             host: host.clone(),
             memory: memory.clone(),
             pool: pool.clone(),
@@ -129,9 +135,15 @@ impl Reader {
             // What came before a failure is still handed out.
             self.ended = next.is_err();
             let next = next.unwrap_or_else(UnderWay::Failed);
-            let at_once = matches!(&next, UnderWay::Batch { body, .. } if body.is_in_place());
+            let enough = match &next {
+                UnderWay::Batch { body, .. } if body.is_in_place() => true,
+                // One that was sent took its time already; one more, so that the device has something to receive while
+                // this one is looked at.
+                UnderWay::Batch { body, .. } if body.is_sent() => !self.under_way.is_empty(),
+                _ => false,
+            };
             self.under_way.push_back(next);
-            if at_once {
+            if enough {
                 break;
             }
         }
@@ -177,7 +189,8 @@ impl Reader {
     fn next_batch(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<DeviceBatch>> {
         loop {
             call.check_cancelled()?;
-            self.read_ahead(call, stream)?;
+            let uploads = self.uploads.clone().unwrap_or_else(|| stream.clone());
+            self.read_ahead(call, &uploads)?;
             let check = || call.check_cancelled();
             match self.under_way.pop_front() {
                 None => {
@@ -187,7 +200,7 @@ impl Reader {
                 }
                 Some(UnderWay::Failed(error)) => return Err(error),
                 Some(UnderWay::Dictionary { id, is_delta, meta, body }) => {
-                    let slots = body.finish(stream, check)?;
+                    let slots = body.finish(&uploads, check)?;
                     let column = self.values_of(id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
@@ -204,7 +217,7 @@ impl Reader {
                 Some(UnderWay::Batch { meta, body, position, metadata }) => {
                     let number = self.batches;
                     self.batches += 1;
-                    let slots = body.finish(stream, check)?;
+                    let slots = body.finish(&uploads, check)?;
                     let batch = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
