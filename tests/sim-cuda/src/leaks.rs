@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::door;
 use crate::memory::{Block, Kind};
-use crate::report::{Site, say};
+use crate::report::say;
 use crate::state::Sim;
 
 /// The exit code of a process that leaks.
@@ -44,19 +44,19 @@ extern "C" fn at_the_end() {
 
 /// A line for each call site.
 fn report(sim: &Sim) -> Vec<String> {
-    let mut leaks: BTreeMap<(Site, &str), (u64, u64)> = BTreeMap::new();
+    let mut leaks: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
     for block in sim.blocks.values().filter(|block| counts(sim, block)) {
         let what = match block.kind {
             Kind::Device { .. } => "of device memory",
             Kind::Pinned => "of pinned memory",
             Kind::Registered => "of registered memory",
         };
-        let (count, bytes) = leaks.entry((block.allocated, what)).or_default();
+        let (count, bytes) = leaks.entry((sim.sites.short(block.allocated), what)).or_default();
         *count += 1;
         *bytes += block.bytes;
     }
-    let line = |((site, what), (count, bytes)): (&(Site, &str), &(u64, u64))| {
-        format!("leak: {bytes} bytes {what} in {count} blocks, from {}", sim.sites.short(*site))
+    let line = |((site, what), (count, bytes)): (&(String, &str), &(u64, u64))| {
+        format!("leak: {bytes} bytes {what} in {count} blocks, from {site}")
     };
     leaks.iter().map(line).collect()
 }

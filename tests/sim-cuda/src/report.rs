@@ -5,6 +5,8 @@ use std::io::Write as _;
 
 /// As many frames as tell a test from its neighbour.
 const FRAMES: usize = 24;
+/// Where Rust's own code says that it lies.
+const STANDARD_LIBRARY: &str = "/rustc/";
 /// As many as are shown.
 const SHOWN: usize = 8;
 
@@ -45,25 +47,18 @@ impl Sites {
         for ip in frames {
             backtrace::resolve(*ip as *mut std::ffi::c_void, |symbol| {
                 let name = symbol.name().map_or_else(|| "?".to_owned(), |name| format!("{name:#}"));
-                let place = symbol
-                    .filename()
-                    .map(|file| format!(" ({}:{})", file.display(), symbol.lineno().unwrap_or(0)));
+                let file = symbol.filename().map(|file| file.display().to_string());
                 // What lies within the exported function is the simulator's own affair.
                 if name == *call {
                     lines.clear();
-                } else {
-                    lines.push(format!("{name}{}", place.unwrap_or_default()));
+                } else if !file.as_ref().is_some_and(|file| file.starts_with(STANDARD_LIBRARY)) {
+                    let place = file.map(|file| format!(" ({file}:{})", symbol.lineno().unwrap_or(0)));
+                    lines.push(format!("    at {name}{}\n", place.unwrap_or_default()));
                 }
             });
         }
-        let boring = |line: &&String| {
-            !["core::ops::function::", "std::sys::", "__rust_begin_short_backtrace", "std::panicking::"]
-                .iter()
-                .any(|word| line.contains(word))
-        };
-        let shown: String =
-            lines.iter().filter(boring).take(SHOWN).map(|line| format!("    at {line}\n")).collect();
-        format!("    {call}\n{shown}")
+        lines.truncate(SHOWN);
+        format!("    {call}\n{}", lines.concat())
     }
 
     /// One line: the call, and the nearest function outside of this crate.

@@ -164,8 +164,11 @@ impl Params {
     pub fn new(twin: Option<Twin>, args: &[(u64, u64, u32)]) -> Self {
         use crossdock_plugin_api::abi::{Arg, KernelArgs, MAX_KERNEL_ARGS};
         let none = Arg { value: 0, bytes: 0, kind: 0, reserved: 0 };
-        let mut params =
-            Box::new(KernelArgs { n_args: args.len() as u64, host_twin: twin, args: [none; MAX_KERNEL_ARGS] });
+        let mut params = Box::new(KernelArgs {
+            n_args: args.len() as u64,
+            host_twin: twin,
+            args: [none; MAX_KERNEL_ARGS],
+        });
         for (to, (value, bytes, kind)) in params.args.iter_mut().zip(args) {
             *to = Arg { value: *value, bytes: *bytes, kind: *kind, reserved: 0 };
         }
