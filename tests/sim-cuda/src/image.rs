@@ -88,20 +88,23 @@ unsafe fn take_until_nul<'a>(bytes: *const u8) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(bytes, n) }
 }
 
-/// How long an ELF file is: to the end of its last section, or of the table of them.
+/// How long an ELF file is: to the end of its last section, or of one of its tables.
 fn elf_bytes(bytes: *const u8) -> Outcome<usize> {
     // SAFETY: an ELF file has a header of 64 bytes.
     let header = unsafe { std::slice::from_raw_parts(bytes, 64) };
     let number = |at: usize, n: usize| {
         header[at..at + n].iter().rev().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte))
     };
+    let end_of = |offset: u64, size: u64, count: u64| {
+        offset.checked_add(size * count).filter(|end| *end <= MOST_BYTES).ok_or(INVALID_IMAGE)
+    };
     let (sections, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
-    let table_end =
-        sections.checked_add(size * count).filter(|end| *end <= MOST_BYTES).ok_or(INVALID_IMAGE)?;
+    let section_table = end_of(sections, size, count)?;
+    let program_table = end_of(number(0x20, 8), number(0x36, 2), number(0x38, 2))?;
     if size != 64 || header[4] != 2 || header[5] != 1 {
         return Err(INVALID_IMAGE);
     }
-    let mut end = table_end.max(64);
+    let mut end = section_table.max(program_table).max(64);
     for section in 0..count {
         let at = (sections + section * size) as usize;
         // SAFETY: within the table of sections, whose place the header gives.
@@ -133,7 +136,10 @@ fn cubin(bytes: &[u8], capability: u32) -> Outcome<Image> {
     if architecture / 10 != capability / 10 || architecture % 10 > capability % 10 {
         return Err(NO_BINARY_FOR_GPU);
     }
-    let file = ElfFile64::<LittleEndian>::parse(bytes).map_err(|_| INVALID_IMAGE)?;
+    // The version is the toolkit's there, and 1 in every other ELF file.
+    let mut bytes = bytes.to_vec();
+    bytes[0x14..0x18].copy_from_slice(&1u32.to_le_bytes());
+    let file = ElfFile64::<LittleEndian>::parse(bytes.as_slice()).map_err(|_| INVALID_IMAGE)?;
     let names =
         file.symbols().filter(|symbol| !symbol.is_undefined()).filter_map(|symbol| symbol.name().ok());
     Ok(Image::Symbols(names.map(str::to_owned).collect()))

@@ -143,7 +143,7 @@ fn cubin(architecture: u32, abi: u8, name: &str) -> Vec<u8> {
     put(0, &[0x7f, b'E', b'L', b'F', 2, 1, 1, 0x33, abi]);
     put(0x10, &2u16.to_le_bytes());
     put(0x12, &190u16.to_le_bytes());
-    put(0x14, &1u32.to_le_bytes());
+    put(0x14, &0x7au32.to_le_bytes()); // CUDA 12.2, where other ELF files have a 1
     put(0x28, &64u64.to_le_bytes());
     put(0x30, &flags.to_le_bytes());
     put(0x34, &64u16.to_le_bytes());
