@@ -99,10 +99,16 @@ impl Modules {
         }
         let chosen = choose(image, self.gpu.capability)
             .map_err(|e| e.context(format_args!("an image for {}", self.gpu.device)))?;
+        // An image in a plugin's constants may begin anywhere; a driver may expect an ELF file where one may lie.
+        let mut aligned = vec![0u64; chosen.len().div_ceil(8)];
+        // SAFETY: `aligned` has at least as many bytes.
+        unsafe {
+            std::ptr::copy_nonoverlapping(chosen.as_ptr(), aligned.as_mut_ptr().cast(), chosen.len());
+        }
         let mut module: Module = std::ptr::null_mut();
         let driver = &self.gpu.driver;
         // SAFETY: a whole image, which the driver reads the length of out of itself; PTX ends with its NUL.
-        let code = unsafe { (driver.module_load_data)(&mut module, chosen.as_ptr().cast()) };
+        let code = unsafe { (driver.module_load_data)(&mut module, aligned.as_ptr().cast()) };
         driver.check("cuModuleLoadData", code)?;
         same.push(Loaded { image: image.into(), module: Handle(module) });
         Ok(module)
