@@ -1,0 +1,65 @@
+//! Tensors with any strides.
+
+use crossdock_kernels::Dim;
+
+use crate::Case;
+
+/// Shapes of about the case's number of elements, with dimensions in any order and direction.
+pub fn gather(case: &Case<'_>) {
+    for width in [1usize, 2, 4, 8, 16, 3, 12] {
+        for _ in 0..4 {
+            let (dims, first, bytes) = layout(case, width);
+            let elements: usize = dims.iter().map(|dim| dim.size).product();
+            let source = case.bytes(bytes);
+            let buffer = case.buffer(&source);
+            let mut to = case.target(elements * width);
+            crossdock_kernels::gather(case.s, &buffer, first, width, &dims, &mut to.buffer, to.at).unwrap();
+            let mut expected = Vec::with_capacity(elements * width);
+            for i in 0..elements {
+                let (mut rest, mut at) = (i, first as i64);
+                for dim in dims.iter().rev() {
+                    at += (rest % dim.size) as i64 * dim.stride;
+                    rest /= dim.size;
+                }
+                expected.extend(&source[at as usize..at as usize + width]);
+            }
+            case.expect(to, &expected, &format!("width {width} {dims:?} from {first}"));
+        }
+    }
+}
+
+/// Dimensions, where the first element lies, and how many bytes there are.
+fn layout(case: &Case<'_>, width: usize) -> (Vec<Dim>, usize, usize) {
+    let n = case.n.min(20_000).max(1);
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut left = n;
+    for _ in 0..case.below(4) {
+        let size = 1 + case.below((left as f64).sqrt() as usize + 1);
+        sizes.push(size);
+        left = (left / size).max(1);
+    }
+    sizes.push(if case.n == 0 { 0 } else { left });
+    // Memory in another order than that of the dimensions, each perhaps with a gap, or backwards, or repeated.
+    let mut order: Vec<usize> = (0..sizes.len()).collect();
+    if case.below(3) > 0 {
+        (0..order.len()).for_each(|i| order.swap(i, i + case.below(sizes.len() - i)));
+    }
+    let mut dims: Vec<Dim> = sizes.iter().map(|size| Dim { size: *size, stride: 0 }).collect();
+    let (mut stride, mut first, mut end) = (width, case.below(20), 0);
+    for d in order {
+        let size = dims[d].size;
+        if case.below(12) == 0 {
+            continue;
+        }
+        let backwards = case.below(6) == 0;
+        dims[d].stride = if backwards { -(stride as i64) } else { stride as i64 };
+        let reach = stride * size.saturating_sub(1);
+        if backwards {
+            first += reach
+        } else {
+            end += reach
+        }
+        stride = stride * size.max(1) + if case.below(3) == 0 { case.below(3) * width } else { 0 };
+    }
+    (dims, first, first + end + width)
+}
