@@ -110,6 +110,8 @@ impl Host {
     /// Waits until every plugin instance that can end has ended, and tells what has not been given back by then: after
     /// all sessions, tables and exported arrays are gone, these are leaks.
     pub fn settle(&self) -> Vec<Leak> {
+        // What a device was done with may have been an instance's last object.
+        self.0.backend.settle();
         janitor::settle();
         self.0.backend.leaks()
     }

@@ -95,6 +95,13 @@ impl Backend {
         self.0.trim(usize::MAX)
     }
 
+    /// Blocks until everything that waits for a device to be done with it has been given back or called.
+    pub fn settle(&self) {
+        if let Some(cuda) = self.0.known_cuda() {
+            cuda.reaper().flush();
+        }
+    }
+
     /// The session's budget in bytes, if there is one.
     pub fn limit_bytes(&self) -> Option<usize> {
         self.0.policies.limit_bytes()

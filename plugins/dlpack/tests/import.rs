@@ -233,6 +233,7 @@ fn a_tensor_elsewhere_is_moved_to_where_the_call_wants_it() {
         assert_eq!(batches[0].device(), to);
         let bytes: Vec<u8> = [5i64, 6, 7].iter().flat_map(|v| v.to_ne_bytes()).collect();
         assert_eq!(value_bytes(&host, &batches[0], 0)[..24], bytes);
+        host.backend().settle();
         assert_eq!(spec.frees(), 1, "what was copied is freed");
     }
 }

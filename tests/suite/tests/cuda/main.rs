@@ -7,7 +7,7 @@ mod races;
 mod stranger;
 
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock::api::Device;
 use crossdock::memory::Backend;
@@ -17,8 +17,9 @@ use stranger::Stranger;
 
 const GPU: Device = Device::cuda(0);
 
-/// A session on the first CUDA device, and somebody else who uses it; else says why `test` is skipped.
-fn setting(test: &str) -> Option<(Host, Session, &'static Stranger)> {
+/// A session on the first CUDA device, and somebody else who uses it, one test at a time; else says why `test` is skipped.
+fn setting(test: &str) -> Option<(Host, Session, Turn)> {
+    static TURN: Mutex<()> = Mutex::new(());
     static STRANGER: OnceLock<Stranger> = OnceLock::new();
     let backend = Backend::builder().build();
     if let Err(missing) = backend.cuda() {
@@ -30,5 +31,20 @@ fn setting(test: &str) -> Option<(Host, Session, &'static Stranger)> {
     let session = host.session().device(GPU).open().unwrap();
     let stranger = STRANGER.get_or_init(Stranger::new);
     stranger.enter();
-    Some((host, session, stranger))
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((host, session, Turn { stranger, _turn: turn }))
+}
+
+/// The stranger, for one test.
+struct Turn {
+    stranger: &'static Stranger,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl std::ops::Deref for Turn {
+    type Target = Stranger;
+
+    fn deref(&self) -> &Stranger {
+        self.stranger
+    }
 }

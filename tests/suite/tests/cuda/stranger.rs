@@ -1,13 +1,13 @@
 //! Somebody else in the process who uses CUDA: own streams, own memory, own events, and no word of ours.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
 use crossdock_plugin_api::abi;
 use libloading::Library;
 
 pub type Handle = *mut c_void;
-pub const NOT_READY: c_int = 600;
+const NOT_READY: c_int = 600;
 /// How long a late kernel waits, in nanoseconds.
 pub const LATE_NS: u64 = 50_000_000;
 
@@ -51,7 +51,7 @@ impl Stranger {
         cu!(stranger, cuModuleLoadData(&mut module => *mut Handle, image.as_ptr() => *const u8));
         let name = c"crossdock_test_late_copy".as_ptr();
         cu!(stranger, cuModuleGetFunction(
-            &mut function => *mut Handle, module => Handle, name => *const std::ffi::c_char
+            &mut function => *mut Handle, module => Handle, name => *const c_char
         ));
         stranger.late_copy = function;
         stranger
@@ -79,8 +79,26 @@ impl Stranger {
         cu!(self, cuStreamWaitEvent(stream => Handle, event => Handle, 0 => c_uint));
     }
 
+    /// From here on the host is watched: see [`Watch::nobody_waited_for`].
+    pub fn watch(&self) -> Watch<'_> {
+        Watch { stranger: self, waits: self.waits() }
+    }
+
+    /// How often the host has waited, which only a simulated driver tells.
+    fn waits(&self) -> Option<u64> {
+        const WAITS: [&CStr; 3] = [c"cuStreamSynchronize", c"cuEventSynchronize", c"cuCtxSynchronize"];
+        // SAFETY: the simulated driver's own function, which takes a name.
+        unsafe {
+            let calls = self
+                .library
+                .get::<unsafe extern "C" fn(*const c_char) -> u64>(b"crossdock_sim_cuda_calls")
+                .ok()?;
+            Some(WAITS.iter().map(|name| calls(name.as_ptr())).sum())
+        }
+    }
+
     /// Whether what was recorded is still to come.
-    pub fn is_pending(&self, event: Handle) -> bool {
+    fn is_pending(&self, event: Handle) -> bool {
         // SAFETY: an event of the stranger's.
         let code = unsafe {
             self.library.get::<unsafe extern "C" fn(Handle) -> c_int>(b"cuEventQuery").unwrap()(event)
@@ -140,4 +158,20 @@ unsafe extern "C" fn twin(args: *const abi::Arg, n_args: usize) -> abi::Code {
         std::ptr::copy_nonoverlapping(from.value as *const u8, to.value as *mut u8, to.bytes as usize);
     }
     abi::OK
+}
+
+/// Tells whether the host has waited for a late kernel.
+pub struct Watch<'a> {
+    stranger: &'a Stranger,
+    waits: Option<u64>,
+}
+
+impl Watch<'_> {
+    /// A real device is still at it. A simulated one, where all is late until somebody waits, was not waited for.
+    pub fn nobody_waited_for(&self, event: Handle) {
+        match self.waits {
+            None => assert!(self.stranger.is_pending(event), "the host has waited for a kernel"),
+            Some(before) => assert_eq!(self.stranger.waits(), Some(before), "the host has waited"),
+        }
+    }
 }
