@@ -4,6 +4,7 @@
 mod c_device;
 mod dlpack;
 mod files;
+mod ipc;
 mod load;
 mod long;
 mod peer;
@@ -35,6 +36,9 @@ struct Arguments {
     /// Only figures whose name contains this
     #[arg(long)]
     only: Option<String>,
+    /// For `--only ipc`, which needs a GPU and no Python: how large the table is, in MiB
+    #[arg(long, default_value_t = 256)]
+    size_mib: u64,
     #[command(subcommand)]
     child: Option<Child>,
 }
@@ -71,6 +75,15 @@ fn run(arguments: &Arguments) -> Result<()> {
     if let Some(Child::Load) = arguments.child {
         return load::once();
     }
+    let ipc = ipc::Settings {
+        folder: arguments.data.clone(),
+        bytes: arguments.size_mib << 20,
+        runs: arguments.runs.max(1),
+    };
+    if arguments.only.as_deref() == Some("ipc") {
+        std::fs::create_dir_all(&arguments.data)?;
+        return ipc::figures(&ipc);
+    }
     let peer = peer::Peer::new(&arguments.python)?;
     eprintln!("making the files that are read, in {} ...", arguments.data.display());
     peer.make(&arguments.data, &arguments.flights)?;
@@ -93,5 +106,5 @@ fn run(arguments: &Arguments) -> Result<()> {
         figure(&bench, &mut table)?;
     }
     print!("{}", table.markdown());
-    Ok(())
+    if wanted("ipc") { ipc::figures(&ipc) } else { Ok(()) }
 }

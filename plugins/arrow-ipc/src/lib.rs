@@ -35,7 +35,9 @@ use crossdock_plugin_api::{
     Options, Plugin, Result, Sink, abi,
 };
 
-use codec::Codec;
+/// For benchmarks, which measure it alone.
+#[doc(hidden)]
+pub use codec::Codec;
 use pool::Pool;
 use write::{Form, Settings};
 

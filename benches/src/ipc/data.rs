@@ -1,0 +1,165 @@
+//! The table, and the ways in which its file is read.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
+use crossdock_memory::BufferMut;
+use crossdock_plugin_api::{ByteSink, ByteSource, CallSettings, Device, Error, Options, Sink, Source};
+
+use super::Bench;
+use crate::Result;
+
+const COLUMNS: usize = 8;
+const ROWS: usize = 1 << 20;
+const BATCH_BYTES: u64 = (COLUMNS * ROWS * 8) as u64;
+/// Pinning a GiB takes half a second.
+const MOST_PINNED_BYTES: u64 = 10 << 30;
+
+/// How a file is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    Mapped,
+    ReadAt,
+    Pinned,
+}
+
+impl Wish {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mapped => "mapped file in the page cache",
+            Self::ReadAt => "file in the page cache, not mapped,",
+            Self::Pinned => "pinned memory",
+        }
+    }
+}
+
+/// A batch on the host: numbers of a few digits, as measurements are, which LZ4 halves.
+pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
+    let memory = bench.session.memory();
+    let stream = memory.default_stream(Device::CPU)?;
+    let fields: Vec<_> = (0..COLUMNS).map(|i| Field::new(format!("c{i}"), DataType::Int64, false)).collect();
+    let column = |i: usize| -> Result<DeviceArray> {
+        let mut state = 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(i as u64 + 1) | 1;
+        let data = memory.alloc_with(&stream, ROWS * 8, |to| {
+            for word in to.chunks_exact_mut(8) {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                word.copy_from_slice(&(state % 5_000).to_le_bytes());
+            }
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(data.freeze(&stream)?)];
+        Ok(DeviceArray::try_new(DataType::Int64, ROWS, 0, Some(0), buffers, vec![], None)?)
+    };
+    let columns = (0..COLUMNS).map(column).collect::<Result<_>>()?;
+    Ok(DeviceBatch::try_new(Arc::new(Schema::new(fields)), ROWS, columns)?)
+}
+
+/// Writes a file of about `bytes` bytes of table; how many they are.
+pub fn write(bench: &Bench, path: &Path, bytes: u64, codec: &str) -> Result<u64> {
+    let batch = batch(bench)?;
+    let batches = (bytes / BATCH_BYTES).max(2);
+    let plugin = bench.session.plugin("arrow-ipc")?;
+    let call = CallSettings::new(Device::CPU);
+    let schema = export_schema(batch.schema())?;
+    let options = Options::new().with("compression", codec);
+    let sink = Sink::new(Box::new(FileSink(File::create(path)?)));
+    let mut writer = plugin.exporter()?.begin(&call, "arrow-ipc-file", &schema, &options, Some(sink))?;
+    let stream = bench.session.memory().default_stream(Device::CPU)?;
+    for _ in 0..batches {
+        writer.write(&call, export_batch(&batch, false, &stream)?)?;
+    }
+    writer.finish(&call)?;
+    Ok(batches * BATCH_BYTES)
+}
+
+struct FileSink(File);
+
+impl ByteSink for FileSink {
+    fn name(&self) -> &str {
+        "benchmark"
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> crossdock_plugin_api::Result<()> {
+        self.0.write_all(bytes).map_err(|e| Error::io(e.to_string()))
+    }
+}
+
+/// Keeps nothing.
+pub struct Nowhere;
+
+impl ByteSink for Nowhere {
+    fn name(&self) -> &str {
+        "nowhere"
+    }
+
+    fn write(&mut self, _: &[u8]) -> crossdock_plugin_api::Result<()> {
+        Ok(())
+    }
+}
+
+/// A source for the file; `None` for one that is too large to be pinned.
+pub fn source(bench: &Bench, path: &Path, wish: Wish) -> Result<Option<Arc<dyn ByteSource>>> {
+    let file = File::open(path)?;
+    let bytes = file.metadata()?.len();
+    let name = path.display().to_string();
+    Ok(match wish {
+        Wish::Mapped => Some(Arc::new(crossdock::source::FileSource::new(file, name)?)),
+        Wish::ReadAt => Some(Arc::new(crossdock::source::FileSource::unmapped(file, name)?)),
+        Wish::Pinned if bytes > MOST_PINNED_BYTES => None,
+        Wish::Pinned => Some(Arc::new(Pinned::read(bench, file, bytes as usize)?)),
+    })
+}
+
+/// To read from as often as one likes.
+pub fn share(source: &Arc<dyn ByteSource>) -> Source {
+    Source::new(source.clone())
+}
+
+/// The file's bytes in pinned memory.
+struct Pinned {
+    address: usize,
+    bytes: usize,
+    _block: BufferMut,
+}
+
+impl Pinned {
+    fn read(bench: &Bench, mut file: File, bytes: usize) -> Result<Self> {
+        let mut block = bench.session.memory().alloc_pinned(bytes)?;
+        let to = block.host_slice_mut().ok_or("pinned memory is out of the host's reach")?;
+        std::io::Read::read_exact(&mut file, to)?;
+        let address = to.as_ptr() as usize;
+        Ok(Self { address, bytes, _block: block })
+    }
+
+    fn all(&self) -> &[u8] {
+        // SAFETY: the block's bytes, filled by `read` and not changed any more.
+        unsafe { std::slice::from_raw_parts(self.address as *const u8, self.bytes) }
+    }
+}
+
+impl ByteSource for Pinned {
+    fn name(&self) -> &str {
+        "pinned memory"
+    }
+
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes as u64)
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> crossdock_plugin_api::Result<usize> {
+        let rest = self.all().get(offset as usize..).unwrap_or_default();
+        let n = rest.len().min(to.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+
+    fn map(&self) -> Option<&[u8]> {
+        Some(self.all())
+    }
+}

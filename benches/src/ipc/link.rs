@@ -1,0 +1,48 @@
+//! What one large copy gives.
+
+use crossdock_memory::{BufferMut, Copies, Stream};
+use crossdock_plugin_api::Device;
+
+use super::{Bench, speed};
+use crate::Result;
+
+const BLOCK_BYTES: usize = 256 << 20;
+const ROUNDS: usize = 8;
+
+/// GB/s.
+pub struct Link {
+    pub to_device: f64,
+    pub to_host: f64,
+    pub ordinary_to_device: f64,
+    pub ordinary_to_host: f64,
+}
+
+pub fn measure(bench: &Bench) -> Result<Link> {
+    let memory = bench.session.memory();
+    let stream = memory.default_stream(bench.gpu)?;
+    let on_host = memory.default_stream(Device::CPU)?;
+    let fill = |mut block: BufferMut| -> Result<BufferMut> {
+        block.host_slice_mut().ok_or("host memory is out of the host's reach")?.fill(1);
+        Ok(block)
+    };
+    let pinned = || -> Result<BufferMut> { fill(memory.alloc_pinned(BLOCK_BYTES)?) };
+    let ordinary = || -> Result<BufferMut> { fill(memory.alloc(&on_host, BLOCK_BYTES)?) };
+    Ok(Link {
+        to_device: one_way(bench, &stream, pinned()?, memory.alloc(&stream, BLOCK_BYTES)?)?,
+        to_host: one_way(bench, &stream, memory.alloc(&stream, BLOCK_BYTES)?, pinned()?)?,
+        ordinary_to_device: one_way(bench, &stream, ordinary()?, memory.alloc(&stream, BLOCK_BYTES)?)?,
+        ordinary_to_host: one_way(bench, &stream, memory.alloc(&stream, BLOCK_BYTES)?, ordinary()?)?,
+    })
+}
+
+fn one_way(bench: &Bench, stream: &Stream, from: BufferMut, mut to: BufferMut) -> Result<f64> {
+    let from = from.freeze(stream)?;
+    speed(bench.runs, (BLOCK_BYTES * ROUNDS) as u64, || {
+        for _ in 0..ROUNDS {
+            let mut copies = Copies::new();
+            copies.push(&mut to, 0, &from, 0, BLOCK_BYTES)?;
+            copies.submit(stream)?;
+        }
+        Ok(stream.synchronize()?)
+    })
+}
