@@ -14,6 +14,7 @@ mod host;
 pub mod layout;
 mod moving;
 mod nulls;
+mod numbers;
 mod print;
 mod sizes;
 mod validate;

@@ -1,9 +1,9 @@
-//! Sizes that nobody told: the last offset of each array, and the sizes of views' data buffers, read in one batched
-//! copy.
+//! Sizes that nobody told: the last offset of each array, and the sizes of views' data buffers, read together.
 
-use crossdock_memory::{Buffer, Copies, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
+use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 
 use crate::layout::BufferKind;
+use crate::numbers::{self, Numbers};
 use crate::{DeviceArray, DeviceBatch};
 
 impl DeviceBatch {
@@ -26,11 +26,12 @@ impl DeviceArray {
     }
 }
 
-/// Bytes that tell the size of one or more buffers of one array.
+/// Numbers that tell the size of one or more buffers of one array.
 struct Question {
     source: Buffer,
     at: usize,
-    bytes: usize,
+    n: usize,
+    width: usize,
 }
 
 /// An error comes with the place of its array.
@@ -43,29 +44,21 @@ pub(crate) fn resolve(arrays: &mut [&mut DeviceArray], stream: &Stream) -> Resul
         });
         asked.map_err(|e| (i, e))?;
     }
-    let (bytes, parts) = read(&questions, stream).map_err(|e| (usize::MAX, e))?;
-    let mut answers = Answers { bytes: &bytes, parts: parts.into_iter(), memory: stream.memory() };
+    let asked: Vec<Numbers<'_>> = questions.iter().map(Question::numbers).collect();
+    // Asks nothing where all sizes are known, or there are none but empty arrays.
+    let numbers = numbers::read(&asked, stream).map_err(|e| (usize::MAX, e))?;
+    let parts: Vec<usize> = questions.iter().map(|question| question.n).collect();
+    let mut answers = Answers { numbers: &numbers, parts: parts.into_iter(), memory: stream.memory() };
     for (i, array) in arrays.iter_mut().enumerate() {
         array.answer(&mut answers).map_err(|e| (i, e))?;
     }
     Ok(())
 }
 
-/// What the questions ask for, one after the other, and how long each part is.
-fn read(questions: &[Question], stream: &Stream) -> Result<(Vec<u8>, Vec<usize>)> {
-    let mut read = vec![0; questions.iter().map(|question| question.bytes).sum()];
-    let mut rest = read.as_mut_slice();
-    let mut copies = Copies::new();
-    let mut parts = Vec::with_capacity(questions.len());
-    for question in questions {
-        let (to, left) = rest.split_at_mut(question.bytes);
-        rest = left;
-        parts.push(question.bytes);
-        copies.push_to_host(to, &question.source, question.at)?;
+impl Question {
+    fn numbers(&self) -> Numbers<'_> {
+        Numbers { source: &self.source, at: self.at, n: self.n, width: self.width }
     }
-    // Does nothing where there is nothing to read: all sizes known, or nothing but empty arrays.
-    copies.submit(stream)?;
-    Ok((read, parts))
 }
 
 /// What has to be read to know the sizes of this array's own buffers.
@@ -75,8 +68,7 @@ fn question(array: &DeviceArray, stream: &Stream) -> Result<Option<Question>> {
     }
     if let Some(sizes) = &array.view_sizes {
         let source = where_it_lies(sizes, stream)?;
-        let bytes = sizes.len().unwrap_or(0);
-        return Ok(Some(Question { source, at: 0, bytes }));
+        return Ok(Some(Question { source, at: 0, n: sizes.len().unwrap_or(0) / 8, width: 8 }));
     }
     let layout = array.layout();
     let Some(BufferKind::Offsets { width }) = layout.kind(1) else {
@@ -86,7 +78,8 @@ fn question(array: &DeviceArray, stream: &Stream) -> Result<Option<Question>> {
         )));
     };
     let Some(Some(offsets)) = array.buffers().get(1) else { return Ok(None) };
-    Ok(Some(Question { source: offsets.clone(), at: (array.offset() + array.len()) * width, bytes: width }))
+    let at = (array.offset() + array.len()) * width;
+    Ok(Some(Question { source: offsets.clone(), at, n: 1, width }))
 }
 
 /// A stranger keeps the sizes of view buffers in host memory or on the device: asks which.
@@ -104,17 +97,17 @@ fn where_it_lies(sizes: &Buffer, stream: &Stream) -> Result<Buffer> {
 }
 
 struct Answers<'a> {
-    bytes: &'a [u8],
+    numbers: &'a [i64],
     parts: std::vec::IntoIter<usize>,
     memory: &'a Memory,
 }
 
 impl<'a> Answers<'a> {
-    fn next(&mut self) -> Result<&'a [u8]> {
+    fn next(&mut self) -> Result<&'a [i64]> {
         let missing = || Error::internal("a buffer's size was not asked for");
         let (answer, rest) =
-            self.parts.next().and_then(|n| self.bytes.split_at_checked(n)).ok_or_else(missing)?;
-        self.bytes = rest;
+            self.parts.next().and_then(|n| self.numbers.split_at_checked(n)).ok_or_else(missing)?;
+        self.numbers = rest;
         Ok(answer)
     }
 }
@@ -130,11 +123,10 @@ impl DeviceArray {
             let asked = !self.is_empty()
                 && (self.view_sizes.is_some() || self.buffers.get(1).is_some_and(Option::is_some));
             let answer = if asked { answers.next()? } else { &[] };
-            let sizes: Vec<usize> = if self.view_sizes.is_some() {
-                answer.chunks_exact(8).map(size_of_bytes).collect::<Result<_>>()?
-            } else {
-                vec![size_of_bytes(answer)?]
-            };
+            let mut sizes: Vec<usize> = answer.iter().copied().map(size_of).collect::<Result<_>>()?;
+            if self.view_sizes.is_none() && sizes.is_empty() {
+                sizes.push(0);
+            }
             let first = self.buffers.len() - sizes.len().min(self.buffers.len());
             for (i, slot) in self.buffers.iter_mut().enumerate() {
                 if let Some(buffer) = slot.take_if(|buffer| buffer.len().is_none()) {
@@ -169,13 +161,8 @@ fn check_room(buffer: &Buffer, bytes: usize, memory: &Memory) -> Result<()> {
     }
 }
 
-/// A size or last offset of 4 or 8 bytes; nothing read is 0.
-fn size_of_bytes(bytes: &[u8]) -> Result<usize> {
-    let n = match *bytes {
-        [a, b, c, d] => i64::from(i32::from_ne_bytes([a, b, c, d])),
-        [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
-        _ => 0,
-    };
+/// A size, or a last offset.
+fn size_of(n: i64) -> Result<usize> {
     usize::try_from(n)
         .map_err(|_| Error::bad_data(format!("the last offset of an array is {n}, expected 0 or more")))
 }

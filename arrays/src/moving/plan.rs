@@ -1,9 +1,10 @@
 //! Which ranges of which buffers go where.
 
-use crossdock_memory::{ALIGNMENT, Buffer, Copies, Error, Result, Stream};
+use crossdock_memory::{ALIGNMENT, Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
 use crate::layout::{BufferKind, ChildRule, Layout};
+use crate::numbers::{self, Numbers};
 
 /// A range of a buffer, and where it goes in the new allocation.
 pub(super) struct Piece<'a> {
@@ -57,7 +58,7 @@ type Bounds = Option<(usize, usize)>;
 
 impl<'a> Plan<'a> {
     /// For arrays whose sizes are all known. Reads the first and the last offset of cut arrays, level by level, each level
-    /// in one batched copy.
+    /// together.
     pub(super) fn new(arrays: &'a [DeviceArray], align_bits: bool, stream: &Stream) -> Result<Self> {
         let mut plan = Self {
             nodes: Vec::new(),
@@ -118,28 +119,23 @@ impl<'a> Plan<'a> {
             node.array.buffers().get(1).and_then(Option::as_ref).map(|offsets| (offsets, width))
         };
         let nodes = self.nodes.get(level).unwrap_or(&[]);
-        let mut read = vec![0u8; nodes.iter().filter(|node| cut(node).is_some()).count() * 16];
-        let mut copies = Copies::new();
-        for ((node, (offsets, width)), to) in
-            nodes.iter().filter_map(|node| Some((node, cut(node)?))).zip(read.chunks_exact_mut(16))
-        {
-            let (first, last) = to.split_at_mut(8);
-            let begin = node.start - node.offset;
-            let ends = [(first, begin), (last, node.start + node.len)];
-            for (to, entry) in ends {
-                if let Some(to) = to.get_mut(..width) {
-                    copies.push_to_host(to, offsets, entry * width)?;
-                }
-            }
-        }
-        copies.submit(stream)?;
-        let mut read = read.chunks_exact(8);
+        let asked: Vec<Numbers<'_>> = nodes
+            .iter()
+            .filter_map(|node| Some((node, cut(node)?)))
+            .flat_map(|(node, (source, width))| {
+                let ends = [node.start - node.offset, node.start + node.len];
+                ends.map(|entry| Numbers { source, at: entry * width, n: 1, width })
+            })
+            .collect();
+        let mut read = numbers::read(&asked, stream)?.into_iter();
         nodes
             .iter()
             .map(|node| {
-                let Some((_, width)) = cut(node) else { return Ok(None) };
-                let begin = offset_of(read.next().unwrap_or(&[]), width)?;
-                let end = offset_of(read.next().unwrap_or(&[]), width)?;
+                if cut(node).is_none() {
+                    return Ok(None);
+                }
+                let begin = offset_of(read.next().unwrap_or(0))?;
+                let end = offset_of(read.next().unwrap_or(0))?;
                 if begin > end {
                     return Err(Error::bad_data(format!(
                         "an array of type {}: offsets go from {begin} down to {end}",
@@ -247,11 +243,6 @@ fn child_range(
     })
 }
 
-fn offset_of(bytes: &[u8], width: usize) -> Result<usize> {
-    let n = match (width, bytes.first_chunk::<4>(), bytes.first_chunk::<8>()) {
-        (4, Some(word), _) => i64::from(i32::from_ne_bytes(*word)),
-        (_, _, Some(word)) => i64::from_ne_bytes(*word),
-        _ => 0,
-    };
+fn offset_of(n: i64) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::bad_data(format!("an offset is {n}, expected 0 or more")))
 }
