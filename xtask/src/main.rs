@@ -8,6 +8,7 @@ mod demo;
 mod gpu_bundle;
 mod kernels;
 mod sim_cuda;
+mod soak;
 mod test;
 mod tidy;
 
@@ -60,6 +61,8 @@ enum Command {
     GpuBundle,
     /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask sim-cuda) PROGRAM
     SimCuda(sim_cuda::Options),
+    /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
+    Soak(soak::Options),
 }
 
 fn main() -> ExitCode {
@@ -84,6 +87,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Capi(options) => capi::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
+        Command::Soak(options) => return soak::run(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,7 +1,7 @@
 //! Ends of blocks: in stream order, at once, and of host memory.
 
 use crate::codes::{INVALID_VALUE, NOT_REGISTERED, Outcome};
-use crate::memory::{BlockId, Grave, Kind};
+use crate::memory::{Block, BlockId, Grave, Kind};
 use crate::order::Clock;
 use crate::report::{Site, Violation};
 use crate::run::Op;
@@ -44,7 +44,9 @@ impl Sim {
             );
         }
         self.addresses.remove(&begin);
-        self.blocks.remove(&id);
+        if let Some(block) = self.blocks.remove(&id) {
+            self.check_guard(&block);
+        }
         Ok(())
     }
 
@@ -120,10 +122,24 @@ impl Sim {
         self.violation(Violation::EarlyFree, &text, &sites);
     }
 
+    /// Copies and fills were checked; a kernel's twin may still have written beyond what its arguments say.
+    fn check_guard(&mut self, block: &Block) {
+        if block.real.is_intact() {
+            return;
+        }
+        let text = format!(
+            "somebody wrote behind the end of the block {:#x} ({} bytes): a kernel's host twin, or a host that overran \
+             pinned memory",
+            block.begin, block.bytes
+        );
+        self.violation(Violation::OutOfBounds, &text, &[("the allocation", block.allocated)]);
+    }
+
     /// A device block goes: its bytes back to where they came from, its address into memory.
     pub(crate) fn bury(&mut self, id: BlockId) {
         let Some(block) = self.blocks.remove(&id) else { return };
         self.addresses.remove(&block.begin);
+        self.check_guard(&block);
         if let Kind::Device { device, pool } = block.kind {
             self.give_back(device, pool, block.bytes);
         }

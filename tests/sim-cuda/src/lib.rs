@@ -48,6 +48,7 @@ mod memory;
 mod order;
 mod pools;
 mod random;
+mod real;
 mod report;
 mod run;
 mod space;

@@ -1,11 +1,10 @@
 //! Blocks: what was allocated, where its bytes really are, and who may touch it.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-
-use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::codes::{INVALID_VALUE, Outcome};
 use crate::order::{Access, History};
+use crate::real::Real;
 use crate::report::{Site, Violation};
-use crate::space::{ALIGNMENT, Space};
+use crate::space::Space;
 use crate::state::{Handle, Sim};
 
 pub(crate) type BlockId = u64;
@@ -35,56 +34,6 @@ pub(crate) enum Kind {
     Registered,
 }
 
-/// Where a block's bytes are.
-pub(crate) enum Real {
-    Own { pointer: *mut u8, layout: Layout },
-    Borrowed(*mut u8),
-}
-
-// SAFETY: memory is used under the simulator's lock, on whichever thread.
-unsafe impl Send for Real {}
-
-impl Real {
-    fn allocate(bytes: u64, alignment: usize) -> Outcome<Self> {
-        let bytes = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
-        let layout = Layout::from_size_align(bytes.max(1), alignment).map_err(|_| OUT_OF_MEMORY)?;
-        // SAFETY: the layout is not empty.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        if pointer.is_null() {
-            return Err(OUT_OF_MEMORY);
-        }
-        // Fresh memory holds anything. The middle of a large block stays untouched, and costs no pages.
-        let whole = bytes <= 2 * POISONED;
-        for (from, n) in
-            if whole { [(0, bytes), (0, 0)] } else { [(0, POISONED), (bytes - POISONED, POISONED)] }
-        {
-            // SAFETY: within what was allocated.
-            unsafe { pointer.add(from).write_bytes(0xcd, n) };
-        }
-        Ok(Self::Own { pointer, layout })
-    }
-
-    pub(crate) fn pointer(&self) -> *mut u8 {
-        match self {
-            Self::Own { pointer, .. } | Self::Borrowed(pointer) => *pointer,
-        }
-    }
-}
-
-impl Drop for Real {
-    fn drop(&mut self) {
-        if let Self::Own { pointer, layout } = self {
-            // SAFETY: allocated so.
-            unsafe { dealloc(*pointer, *layout) };
-        }
-    }
-}
-
-/// Bytes at either end of a fresh block that are filled with nonsense.
-const POISONED: usize = 1 << 20;
-/// As a real driver aligns host memory.
-const PAGE: usize = 4096;
-
 /// A place in a block, in bytes from its begin.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot {
@@ -109,7 +58,7 @@ impl Sim {
         site: Site,
         allocation: Option<Access>,
     ) -> Outcome<u64> {
-        let real = Real::allocate(bytes, ALIGNMENT as usize)?;
+        let real = Real::allocate(bytes, false)?;
         let begin = self.new_address(device, bytes)?;
         self.insert(Block {
             begin,
@@ -139,7 +88,7 @@ impl Sim {
         if bytes == 0 {
             return Err(INVALID_VALUE);
         }
-        let real = Real::allocate(bytes, PAGE)?;
+        let real = Real::allocate(bytes, true)?;
         let pointer = real.pointer();
         self.insert_host(Kind::Pinned, real, bytes);
         Ok(pointer)
@@ -155,7 +104,7 @@ impl Sim {
         if self.addresses.range(..end).next_back().is_some_and(|(_, (theirs, _))| *theirs > begin) {
             return Err(crate::codes::ALREADY_REGISTERED);
         }
-        self.insert_host(Kind::Registered, Real::Borrowed(pointer), bytes);
+        self.insert_host(Kind::Registered, Real::borrowed(pointer), bytes);
         Ok(())
     }
 

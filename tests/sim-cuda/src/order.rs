@@ -29,6 +29,11 @@ impl Clock {
         }
     }
 
+    /// Whether `other` comes after all that this one comes after.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().enumerate().all(|(stream, time)| *time <= other.get(stream))
+    }
+
     /// The next moment on `stream`.
     pub(crate) fn tick(&mut self, stream: usize) -> u64 {
         if self.0.len() <= stream {

@@ -111,6 +111,7 @@ impl Sim {
         let Some(op) = stream.queue.pop_front() else { return };
         stream.done += 1;
         let device = stream.device;
+        self.backlog_bytes = self.backlog_bytes.saturating_sub(self.weight(&op));
         // A broken context runs nothing any more.
         if self.devices[device].sticky.is_none() {
             self.execute(device, op);
@@ -159,6 +160,15 @@ impl Sim {
                 launch.name
             ));
             self.devices[device].sticky = Some(LAUNCH_FAILED);
+        }
+    }
+
+    /// Bytes of the host's memory that can be used again when this has run.
+    pub(crate) fn weight(&self, op: &Op) -> u64 {
+        match op {
+            Op::Copy { from: Place::Staged(bytes), .. } => bytes.len() as u64,
+            Op::Free(block) => self.blocks.get(block).map_or(0, |block| block.bytes),
+            _ => 0,
         }
     }
 

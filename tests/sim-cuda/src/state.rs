@@ -46,6 +46,8 @@ pub(crate) struct Sim {
     /// What the host has synchronised with, on whichever thread.
     pub host: Clock,
     pub blocks: HashMap<BlockId, Block>,
+    /// Bytes that are held for what has not run.
+    pub backlog_bytes: u64,
     /// Begin to (end, block), of every live block.
     pub addresses: BTreeMap<u64, (u64, BlockId)>,
     /// Device memory that was freed, by begin; the oldest are forgotten.
@@ -100,6 +102,7 @@ impl Sim {
             functions: HashMap::new(),
             host: Clock::default(),
             blocks: HashMap::new(),
+            backlog_bytes: 0,
             addresses: BTreeMap::new(),
             graves: BTreeMap::new(),
             grave_order: VecDeque::new(),

@@ -13,6 +13,10 @@ use crate::state::{Handle, Sim};
 const LEGACY: [Handle; 2] = [0, 1];
 const PER_THREAD: Handle = 2;
 
+/// What may wait to run: bytes that are held for it, on all streams, and operations on one.
+const BACKLOG_BYTES: u64 = 64 << 20;
+const BACKLOG_OPERATIONS: usize = 1024;
+
 /// One stream. Its slot is also its number in clocks, and is used again when all of its work is done and the host
 /// knows it.
 ///
@@ -49,7 +53,7 @@ pub(crate) struct Event {
 pub(crate) struct Record {
     pub targets: Vec<Target>,
     pub clock: Clock,
-    /// So often a query is told that it is not ready, done or not.
+    /// So often a query is told that it is not ready, done or not, while the host has not synchronised with it.
     pub patience: usize,
     /// Recorded on a stream under this capture.
     pub captured: Option<Capture>,
@@ -139,8 +143,19 @@ impl Sim {
         Access { stream: slot, time, site }
     }
 
+    /// Gives a stream something to do. Where too much waits to be done, the older half of it is, as a device would have
+    /// come to it by now.
     pub(crate) fn push(&mut self, slot: usize, op: Op) {
+        self.backlog_bytes += self.weight(&op);
         self.streams[slot].queue.push_back(op);
+        if self.backlog_bytes > BACKLOG_BYTES || self.streams[slot].queue.len() > BACKLOG_OPERATIONS {
+            let half = |(slot, stream): (usize, &Stream)| Target {
+                slot,
+                number: stream.done + stream.queue.len().div_ceil(2) as u64,
+            };
+            let targets: Vec<Target> = self.streams.iter().enumerate().map(half).collect();
+            self.run_to(&targets);
+        }
     }
 
     pub(crate) fn create_event(&mut self) -> Outcome<Handle> {
@@ -191,6 +206,8 @@ impl Sim {
         let mut clock = self.host.clone();
         let mut targets = Vec::with_capacity(slots.len());
         for slot in slots {
+            // A moment of its own, which no earlier synchronisation has covered.
+            self.streams[slot].clock.tick(slot);
             clock.join(&self.streams[slot].clock);
             targets.push(self.streams[slot].tail(slot));
         }
@@ -219,11 +236,14 @@ impl Sim {
         let device = self.event(handle)?.device;
         self.refuse_captured(handle)?;
         self.refuse_during_capture()?;
-        let Some(record) = &mut self.event(handle)?.record else { return Ok(()) };
-        let impatient = record.patience > 0;
+        let Some(record) = self.events.get_mut(&handle).and_then(|event| event.record.as_mut()) else {
+            return Ok(());
+        };
+        // What the host has synchronised with cannot be behind.
+        let behind = record.patience > 0 && !record.clock.is_within(&self.host);
         record.patience = record.patience.saturating_sub(1);
         let record = record.clone();
-        if impatient {
+        if behind {
             self.run_a_little(&record.targets);
             self.usable(device)?;
             return Err(NOT_READY);

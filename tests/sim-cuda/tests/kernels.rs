@@ -55,6 +55,22 @@ fn what_a_kernel_touches_is_checked_like_a_copy() {
 }
 
 #[test]
+fn a_twin_that_writes_behind_what_it_was_given_is_found_when_the_block_goes() {
+    unsafe extern "C" fn one_too_many(args: *const Arg, _: usize) -> Code {
+        // SAFETY: one byte too many, which is what the test is about; the simulator keeps room for it.
+        unsafe { ((*args).value as *mut u8).add((*args).bytes as usize).write(0) };
+        0
+    }
+    let gpu = Gpu::get();
+    let (home, bad) = (stream(), function("bad"));
+    let block = alloc(BYTES as usize, home);
+    assert_eq!(Params::new(Some(one_too_many), &[(block, BYTES, ARG_WRITE)]).launch(bad, home), 0);
+    free(block, home);
+    sync(home);
+    gpu.expect("out of bounds");
+}
+
+#[test]
 fn an_empty_argument_may_have_any_address() {
     let gpu = Gpu::get();
     let home = stream();

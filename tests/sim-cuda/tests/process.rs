@@ -26,6 +26,21 @@ fn a_host_that_dereferences_a_device_address_faults() {
     assert!(said.contains("faulting") && !said.contains("got"), "{said}");
 }
 
+#[test]
+fn a_host_that_uses_pinned_memory_after_its_end_faults() {
+    let case = "a_host_that_uses_pinned_memory_after_its_end_faults";
+    if is_child(case) {
+        Gpu::start();
+        let host = pinned(64);
+        ok!(cuMemFreeHost(host));
+        // SAFETY: none: the memory is gone, which is what the test is about.
+        println!("got {}", unsafe { std::ptr::read_volatile(host) });
+        return;
+    }
+    let (output, text) = in_child(case, &[]);
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{text}");
+}
+
 #[inline(never)]
 fn the_forgetful() {
     let home = stream();

@@ -1,0 +1,173 @@
+//! `cargo xtask soak`: test programs over the simulated CUDA driver, under many seeds.
+
+use crate::cargo::{Workspace, cargo, show};
+use crate::sim_cuda;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+const SEED: &str = "CROSSDOCK_SIM_CUDA_SEED";
+
+/// What `cargo xtask soak` takes. Every test program of the packages runs once for each seed.
+#[derive(clap::Args)]
+pub struct Options {
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    seeds: u64,
+    /// The first of them
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    first: u64,
+    /// Whose tests
+    #[arg(long = "package", short = 'p', value_name = "PACKAGE", required = true)]
+    packages: Vec<String>,
+    /// Only tests whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+    /// As many programs at a time; otherwise one for each core
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+}
+
+/// One test program, and the folder that its tests expect to be in.
+struct Program {
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+/// A program under a seed that did not end well.
+struct Failure {
+    /// In the order of the runs.
+    at: usize,
+    /// What to type to see it again.
+    replay: String,
+    output: String,
+}
+
+/// Stops at the first failure, and says how to see it again.
+pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
+    let driver = sim_cuda::lay_out(workspace, &[])?;
+    let programs = build(workspace, &options.packages)?;
+    if programs.is_empty() {
+        bail!("{} have no test programs", options.packages.join(", "));
+    }
+    let runs = programs.len() * usize::try_from(options.seeds)?;
+    let jobs =
+        options.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
+    let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let first_failure: Mutex<Option<Failure>> = Mutex::new(None);
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= runs {
+                return;
+            }
+            let seed = options.first + (at / programs.len()) as u64;
+            let outcome = one(&programs[at % programs.len()], seed, &driver, options.filter.as_deref());
+            if let Some((replay, output)) = outcome {
+                failed.store(true, Ordering::Relaxed);
+                let mut first = first_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                if first.as_ref().is_none_or(|known| at < known.at) {
+                    *first = Some(Failure { at, replay, output });
+                }
+            }
+            progress(done.fetch_add(1, Ordering::Relaxed) + 1, runs);
+        }
+    };
+    std::thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
+    let failure = first_failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let last = options.first + options.seeds.saturating_sub(1);
+    match failure {
+        None => {
+            println!("{} programs passed under seeds {} to {last}", programs.len(), options.first);
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(failure) => {
+            println!("{}", failure.output);
+            println!("seed {} fails; to see it again:", options.first + (failure.at / programs.len()) as u64);
+            println!("{}", failure.replay);
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+fn progress(done: usize, runs: usize) {
+    if done.is_multiple_of(runs.div_ceil(100)) || done == runs {
+        // Nobody is left to tell when stderr is closed.
+        drop(writeln!(std::io::stderr(), "{done} of {runs} runs"));
+    }
+}
+
+/// Runs a program; nothing if it passed, else how to do so again, and what it wrote.
+fn one(program: &Program, seed: u64, driver: &Path, filter: Option<&str>) -> Option<(String, String)> {
+    let mut command = Command::new(&program.path);
+    command.args(filter).current_dir(&program.folder).stdin(Stdio::null());
+    command.env("LD_LIBRARY_PATH", driver).env(SEED, seed.to_string());
+    let (status, output) = match command.output() {
+        Ok(output) if output.status.success() => return None,
+        Ok(output) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.to_string(), text(&output.stdout) + &text(&output.stderr))
+        }
+        Err(error) => (error.to_string(), String::new()),
+    };
+    let replay = format!(
+        "(cd {} && {SEED}={seed} LD_LIBRARY_PATH={} {} {})",
+        program.folder.display(),
+        driver.display(),
+        program.path.display(),
+        filter.unwrap_or_default()
+    );
+    Some((replay, format!("{output}\n{} ended with {status}", program.path.display())))
+}
+
+/// Builds the tests of these packages.
+fn build(workspace: &Workspace, packages: &[String]) -> Result<Vec<Program>> {
+    let mut command = cargo();
+    command.current_dir(&workspace.root).stderr(Stdio::inherit());
+    command.args(["test", "--no-run", "--lib", "--bins", "--tests", "--message-format", "json"]);
+    command.args(packages.iter().flat_map(|package| ["-p", package]));
+    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
+    if !output.status.success() {
+        bail!("{} ended with {}", show(&command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
+}
+
+/// The test program that a line of Cargo's messages tells of.
+fn program(line: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    Some(Program { path: path.into(), folder: folder.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_tells_of_test_programs_among_other_things() {
+        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/c/Cargo.toml"}"#;
+        let found = program(line).unwrap();
+        assert_eq!((found.path, found.folder), ("/t/a-1".into(), "/c".into()));
+        assert!(program(&line.replace("true", "false")).is_none());
+        assert!(program("Compiling").is_none());
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {
+        let program = |path: &str| Program { path: path.into(), folder: "/".into() };
+        let driver = Path::new("/driver");
+        assert!(one(&program("true"), 7, driver, None).is_none());
+        let (replay, output) = one(&program("ls"), 7, driver, Some("/none/such")).unwrap();
+        assert!(
+            replay.contains("CROSSDOCK_SIM_CUDA_SEED=7 LD_LIBRARY_PATH=/driver ls /none/such"),
+            "{replay}"
+        );
+        assert!(output.contains("/none/such"), "{output}");
+    }
+}
