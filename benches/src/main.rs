@@ -4,6 +4,7 @@
 mod c_device;
 mod dlpack;
 mod files;
+mod kernels;
 mod ipc;
 mod load;
 mod long;
@@ -84,11 +85,19 @@ fn run(arguments: &Arguments) -> Result<()> {
         std::fs::create_dir_all(&arguments.data)?;
         return ipc::figures(&ipc);
     }
+    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
+    if wanted("kernels") {
+        eprintln!("kernels ...");
+        kernels::rates()?;
+        // They need neither a peer nor files.
+        if arguments.only.as_deref() == Some("kernels") {
+            return Ok(());
+        }
+    }
     let peer = peer::Peer::new(&arguments.python)?;
     eprintln!("making the files that are read, in {} ...", arguments.data.display());
     peer.make(&arguments.data, &arguments.flights)?;
     let bench = Bench { peer, data: arguments.data.clone(), runs: arguments.runs.max(1) };
-    let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
     let mut table = table::Table::new();
     type Figure = fn(&Bench, &mut table::Table) -> Result<()>;
     let figures: [(&str, Figure); 8] = [

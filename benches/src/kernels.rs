@@ -1,0 +1,235 @@
+//! What the kernels move in a second, against a copy on the same device in the same run.
+
+use std::io::Write;
+use std::time::Instant;
+
+use crossdock_kernels::{BitRange, Checks, Dim, IntType, Jobs, NumberType, Offsets};
+use crossdock_kernels::{gather, pack_bytes, unpack_bits};
+use crossdock_memory::{Buffer, BufferMut, Device, Stream};
+use crossdock_test_support::{TestHost, devices};
+
+use crate::Result;
+
+/// Bytes of the larger side of each kernel's work.
+const LARGE: usize = 1 << 30;
+const ROUNDS: usize = 20;
+
+/// Prints a table; skipped where there is no CUDA device.
+pub fn rates() -> Result<()> {
+    let cuda = Device::cuda(0);
+    if !devices().contains(&cuda) {
+        writeln!(std::io::stderr(), "skipped: kernels: there is no CUDA device")?;
+        return Ok(());
+    }
+    let host = TestHost::new();
+    let stream = host.stream(cuda);
+    let info = host.memory().devices()?.into_iter().find(|info| info.device == cuda);
+    let mut rows = Rows { stream: &stream, copy: 0.0 };
+    println!("Kernels on {}, {} MiB:\n", info.map_or_else(String::new, |info| info.description), LARGE >> 20);
+    println!("| kernel | GB/s | of a copy |\n|---|---|---|");
+    rows.copies()?;
+    rows.bits()?;
+    rows.lists()?;
+    rows.text()?;
+    rows.numbers()?;
+    rows.tensors()?;
+    Ok(())
+}
+
+struct Rows<'a> {
+    stream: &'a Stream,
+    /// Bytes read and written in a second by a copy.
+    copy: f64,
+}
+
+impl Rows<'_> {
+    /// Runs once to warm up, then many times, and waits for the device at the end. `bytes` are read and written by each.
+    fn row(&mut self, name: &str, bytes: usize, mut work: impl FnMut(&Stream) -> Result<()>) -> Result<()> {
+        work(self.stream)?;
+        self.stream.synchronize()?;
+        let start = Instant::now();
+        for _ in 0..ROUNDS {
+            work(self.stream)?;
+        }
+        self.stream.synchronize()?;
+        let rate = (bytes * ROUNDS) as f64 / start.elapsed().as_secs_f64();
+        if self.copy == 0.0 {
+            self.copy = rate;
+        }
+        println!("| {name} | {:.0} | {:.0} % |", rate / 1e9, 100.0 * rate / self.copy);
+        Ok(())
+    }
+
+    fn zeros(&self, bytes: usize) -> Result<Buffer> {
+        let mut buffer = self.room(bytes)?;
+        self.stream.fill(&mut buffer, 0, bytes, 0)?;
+        Ok(buffer.freeze(self.stream)?)
+    }
+
+    fn room(&self, bytes: usize) -> Result<BufferMut> {
+        Ok(self.stream.memory().alloc(self.stream, bytes)?)
+    }
+
+    fn copies(&mut self) -> Result<()> {
+        let (from, mut to) = (self.zeros(LARGE)?, self.room(LARGE + 16)?);
+        self.row("the driver's copy", 2 * LARGE, |s| Ok(s.copy(&mut to, 0, &from, 0, LARGE)?))?;
+        for (name, at) in [("copy_ranges", 0), ("copy_ranges, 3 bytes askew", 3)] {
+            self.row(name, 2 * LARGE, |s| {
+                let mut jobs = Jobs::new();
+                let part = LARGE / 32;
+                for i in 0..32 {
+                    jobs.copy_range(&from, i * part, part, &mut to, at + i * part)?;
+                }
+                Ok(jobs.launch(s)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn bits(&mut self) -> Result<()> {
+        let (from, mut to) = (self.zeros(LARGE)?, self.room(LARGE)?);
+        let bits = LARGE / 2 * 8;
+        for (name, first) in [("shift_bits", 3), ("shift_bits, by whole bytes", 8)] {
+            self.row(name, LARGE, |s| {
+                let mut jobs = Jobs::new();
+                jobs.shift_bits(&from, first, bits, &mut to, 0)?;
+                Ok(jobs.launch(s)?)
+            })?;
+        }
+        self.row("merge_bits", LARGE / 2 * 3, |s| {
+            let mut jobs = Jobs::new();
+            jobs.merge_bits((&from, 3), (&from, 5), bits, &mut to, 0)?;
+            Ok(jobs.launch(s)?)
+        })?;
+        self.row("concatenate_bits, 8 parts", LARGE, |s| {
+            let part = BitRange { bits: Some((&from, 3)), len: bits / 8 - 1 };
+            let mut jobs = Jobs::new();
+            jobs.concatenate_bits(&[part; 8], &mut to, 0)?;
+            Ok(jobs.launch(s)?)
+        })?;
+        self.row("null_count", LARGE, |s| {
+            let mut checks = Checks::new();
+            checks.null_count(&from, 3, LARGE * 8 - 3)?;
+            Ok(drop(checks.run(s)?))
+        })?;
+        self.row("pack_bytes", LARGE / 8 * 9, |s| {
+            Ok(pack_bytes(s, &from, 0, LARGE, false, &mut to, 0)?)
+        })?;
+        self.row("unpack_bits", LARGE / 8 * 9, |s| {
+            Ok(unpack_bits(s, &from, 3, LARGE, false, &mut to, 0)?)
+        })
+    }
+
+    fn lists(&mut self) -> Result<()> {
+        let (from, mut to) = (self.zeros(LARGE)?, self.room(LARGE)?);
+        for width_bytes in [4, 8] {
+            let len = LARGE / width_bytes - 1;
+            let offsets = Offsets { buffer: &from, width_bytes, first: 0, len };
+            self.row(&format!("check_offsets, {width_bytes} bytes"), LARGE, |s| {
+                let mut checks = Checks::new();
+                checks.offsets(offsets, 0)?;
+                Ok(drop(checks.run(s)?))
+            })?;
+            let key_type = IntType { width_bytes, signed: true };
+            self.row(&format!("check_indices, {width_bytes} bytes"), LARGE, |s| {
+                let mut checks = Checks::new();
+                checks.indices(&from, key_type, 0, len, None, 1)?;
+                Ok(drop(checks.run(s)?))
+            })?;
+            self.row(&format!("rebase_offsets, {width_bytes} bytes"), 2 * LARGE, |s| {
+                let mut jobs = Jobs::new();
+                jobs.rebase_offsets(&mut to, 0, len, width_bytes, 1)?;
+                Ok(jobs.launch(s)?)
+            })?;
+        }
+        let offsets = Offsets { buffer: &from, width_bytes: 8, first: 0, len: LARGE / 8 - 1 };
+        self.row("convert_offsets, 8 bytes to 4", LARGE / 2 * 3, |s| {
+            let mut checks = Checks::new();
+            checks.convert_offsets(offsets, 0, &mut to, 0, 4)?;
+            Ok(drop(checks.run(s)?))
+        })?;
+        self.row("check_list_views, 4 bytes", LARGE, |s| {
+            let mut checks = Checks::new();
+            checks.list_views(&from, &from, 4, 0, LARGE / 8, 1)?;
+            Ok(drop(checks.run(s)?))
+        })?;
+        self.row("check_union, dense", LARGE / 4 * 5, |s| {
+            let mut checks = Checks::new();
+            checks.union(&from, Some(&from), 0, LARGE / 4, &[(0, 1)])?;
+            Ok(drop(checks.run(s)?))
+        })
+    }
+
+    /// Values of 16 bytes.
+    fn text(&mut self) -> Result<()> {
+        let n = LARGE / 64;
+        let offsets = self.stream.memory().alloc_with(self.stream, (n + 1) * 4, |to| {
+            for (i, to) in to.chunks_exact_mut(4).enumerate() {
+                to.copy_from_slice(&(i as u32 * 16).to_ne_bytes());
+            }
+            Ok(())
+        })?;
+        let offsets = offsets.freeze(self.stream)?;
+        for (name, letters) in [("check_utf8, ASCII", "a"), ("check_utf8, Greek", "α")] {
+            let data = self.stream.memory().alloc_with(self.stream, n * 16, |to| {
+                let text = letters.as_bytes().iter().cycle();
+                to.iter_mut().zip(text).for_each(|(to, byte)| *to = *byte);
+                Ok(())
+            })?;
+            let data = data.freeze(self.stream)?;
+            let offsets = Offsets { buffer: &offsets, width_bytes: 4, first: 0, len: n };
+            self.row(&format!("{name}, and its offsets"), n * 20, |s| {
+                let mut checks = Checks::new();
+                let checked = checks.offsets(offsets, LARGE as u64)?;
+                checks.utf8(offsets, checked, &data, None)?;
+                Ok(drop(checks.run(s)?))
+            })?;
+        }
+        let views = self.zeros(LARGE)?;
+        self.row("check_views, short", LARGE, |s| {
+            let mut checks = Checks::new();
+            checks.views(&views, 0, LARGE / 16, None, &[], true)?;
+            Ok(drop(checks.run(s)?))
+        })
+    }
+
+    fn numbers(&mut self) -> Result<()> {
+        let (from, mut to) = (self.zeros(LARGE)?, self.room(LARGE)?);
+        let n = LARGE / 8;
+        for (from_type, to_type) in [
+            (NumberType::Int32, NumberType::Int64),
+            (NumberType::Float64, NumberType::Float32),
+            (NumberType::Float16, NumberType::Float32),
+        ] {
+            let bytes = n * (from_type.width_bytes() + to_type.width_bytes());
+            self.row(&format!("cast, {} to {}", from_type.name(), to_type.name()), bytes, |s| {
+                let mut checks = Checks::new();
+                checks.cast(&from, 0, from_type, n, &mut to, 0, to_type)?;
+                Ok(drop(checks.run(s)?))
+            })?;
+        }
+        Ok(())
+    }
+
+    fn tensors(&mut self) -> Result<()> {
+        let (from, mut to) = (self.zeros(LARGE)?, self.room(LARGE)?);
+        for width in [1usize, 2, 4, 8] {
+            let side = 1usize << ((LARGE / width).ilog2() / 2);
+            let (near, far) = (width as i64, (width * side) as i64);
+            let moved = side * side * width * 2;
+            let transposed = [Dim { size: side, stride: near }, Dim { size: side, stride: far }];
+            self.row(&format!("gather, transposed, {width} bytes"), moved, |s| {
+                Ok(gather(s, &from, 0, width, &transposed, &mut to, 0)?)
+            })?;
+            let half = [Dim { size: side, stride: far }, Dim { size: side / 2, stride: near }];
+            self.row(&format!("gather, half of each row, {width} bytes"), moved / 2, |s| {
+                Ok(gather(s, &from, 0, width, &half, &mut to, 0)?)
+            })?;
+            let backwards = [Dim { size: side * side, stride: -near }];
+            self.row(&format!("gather, backwards, {width} bytes"), moved, |s| {
+                Ok(gather(s, &from, side * side * width - width, width, &backwards, &mut to, 0)?)
+            })?;
+        }
+        Ok(())
+    }
+}
