@@ -43,14 +43,8 @@ pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
     let stream = memory.default_stream(Device::CPU)?;
     let fields: Vec<_> = (0..COLUMNS).map(|i| Field::new(format!("c{i}"), DataType::Int64, false)).collect();
     let column = |i: usize| -> Result<DeviceArray> {
-        let mut state = 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(i as u64 + 1) | 1;
         let data = memory.alloc_with(&stream, ROWS * 8, |to| {
-            for word in to.chunks_exact_mut(8) {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                word.copy_from_slice(&(state % 5_000).to_le_bytes());
-            }
+            fill(to, i as u64 + 1);
             Ok(())
         })?;
         let buffers = vec![None, Some(data.freeze(&stream)?)];
@@ -58,6 +52,17 @@ pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
     };
     let columns = (0..COLUMNS).map(column).collect::<Result<_>>()?;
     Ok(DeviceBatch::try_new(Arc::new(Schema::new(fields)), ROWS, columns)?)
+}
+
+/// The values of a column.
+pub fn fill(to: &mut [u8], seed: u64) {
+    let mut state = 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed) | 1;
+    for word in to.chunks_exact_mut(8) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&(state % 5_000).to_le_bytes());
+    }
 }
 
 /// Writes a file of about `bytes` bytes of table; how many they are.

@@ -95,8 +95,9 @@ impl Loading {
         ranges: Vec<(usize, usize)>,
     ) -> Result<Self> {
         let bytes = in_memory(body.len())?;
-        let cuts: Vec<_> =
-            (0..bytes).step_by(PIECE_BYTES).map(|at| (at, PIECE_BYTES.min(bytes - at))).collect();
+        // What goes on to a device is the sooner on its way, the smaller its first piece is.
+        let most = if stream.device() == Device::CPU { PIECE_BYTES } else { PIECE_BYTES / 4 };
+        let cuts: Vec<_> = (0..bytes).step_by(most).map(|at| (at, most.min(bytes - at))).collect();
         let (filling, pieces) = Filling::new(memory, stream, bytes, &cuts)?;
         let tasks = cuts.iter().zip(pieces).map(|(&(at, bytes), piece)| {
             let job = read_into(body.clone(), at as u64, piece);
