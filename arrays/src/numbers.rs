@@ -14,12 +14,15 @@ pub(crate) struct Numbers<'a> {
     pub width: usize,
 }
 
+/// What is asked of one device, each with the place of its answer.
+type OnDevice<'a> = (Device, Vec<(&'a Numbers<'a>, &'a mut [i64])>);
+
 /// All of them, in order. The host looks itself where it may; elsewhere each device collects them by one launch, and one
 /// copy brings them back. Blocks until they are there.
 pub(crate) fn read(asked: &[Numbers<'_>], stream: &Stream) -> Result<Vec<i64>> {
     let mut all = vec![0; asked.iter().map(|numbers| numbers.n).sum()];
     let mut rest = all.as_mut_slice();
-    let mut elsewhere: Vec<(Device, Vec<(&Numbers<'_>, &mut [i64])>)> = Vec::new();
+    let mut elsewhere: Vec<OnDevice<'_>> = Vec::new();
     for numbers in asked {
         let (to, left) = rest.split_at_mut(numbers.n);
         rest = left;

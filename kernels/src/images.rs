@@ -7,4 +7,4 @@ struct Aligned<T: ?Sized>(T);
 static SET: &Aligned<[u8]> = &Aligned(*include_bytes!("../images/crossdock.images"));
 
 /// A `crossdock_image_set`. Every kernel has these same bytes, so that a device loads them once.
-pub(crate) const IMAGES: &[u8] = &SET.0;
+pub const IMAGES: &[u8] = &SET.0;
