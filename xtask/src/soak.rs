@@ -95,7 +95,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 }
 
 fn progress(done: usize, runs: usize) {
-    if done.is_multiple_of(runs.div_ceil(100)) || done == runs {
+    if done.is_multiple_of(runs.div_ceil(20)) || done == runs {
         // Nobody is left to tell when stderr is closed.
         drop(writeln!(std::io::stderr(), "{done} of {runs} runs"));
     }
