@@ -10,19 +10,6 @@ use std::process::{Command, Stdio};
 /// One line of `tests.txt` is a test program and the folder of its package.
 const RUN_SH: &str = include_str!("gpu_bundle.sh");
 
-/// The packages whose tests are in it, by folder.
-const TESTED: &[&str] = &[
-    "memory/backend",
-    "memory/client",
-    "kernels",
-    "arrays",
-    "plugins/arrow-ipc",
-    "plugins/arrow-c-device",
-    "plugins/dlpack",
-    "host",
-    "tests/suite",
-];
-
 /// What a machine is likely to be sent at most.
 const MOST_BYTES: u64 = 60_000_000;
 
@@ -96,7 +83,11 @@ fn test_programs(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>> {
     command.current_dir(&workspace.root).stderr(Stdio::inherit());
     command.args(["test", "--profile", "bundle"]);
     // What works with devices, and needs neither Cargo nor a C compiler to run.
-    for package in workspace.packages.iter().filter(|package| TESTED.contains(&package.folder.as_str())) {
+    for package in workspace
+        .packages
+        .iter()
+        .filter(|package| crate::test::sim_cuda::TESTED.contains(&package.folder.as_str()))
+    {
         command.args(["-p", &package.name]);
     }
     command.args(["--lib", "--bins", "--tests", "--no-run", "--message-format", "json"]);

@@ -1,8 +1,9 @@
 //! `crossdock devices`.
 
 use clap::Args;
-use crossdock::memory::Backend;
-use serde_json::json;
+use crossdock::memory::{Backend, CudaDevice, CudaPresence, cuda};
+use crossdock_kernels::IMAGES;
+use serde_json::{Value, json};
 
 use super::{Failure, answer, text};
 
@@ -16,46 +17,77 @@ pub struct Devices {
 impl Devices {
     pub fn run(self) -> Result<(), Failure> {
         let backend = Backend::builder().build();
-        let mut rows = Vec::new();
-        for device in backend.devices() {
-            rows.push((device.name, device.description, device.memory_bytes, None));
-        }
+        let host = backend.devices();
         let cuda = backend.cuda();
-        for device in cuda.iter().flat_map(|cuda| &cuda.devices) {
-            let capability = Some(device.compute_capability);
-            rows.push((device.device.to_string(), device.name.clone(), device.memory_bytes, capability));
-        }
-        let missing = cuda.as_ref().err().map(|missing| missing.to_string());
+        let devices: &[CudaDevice] = cuda.map_or(&[], |cuda| &cuda.devices);
         if self.json {
-            let device = |(name, description, bytes, capability): &(_, _, _, Option<(u32, u32)>)| {
-                let (name, description, bytes): (&String, &String, &u64) = (name, description, bytes);
+            let of_host = host.iter().map(|device| {
                 json!({
-                    "name": name,
-                    "description": description,
-                    "memory_bytes": bytes,
-                    "compute_capability": capability.map(|(major, minor)| format!("{major}.{minor}")),
+                    "name": device.name,
+                    "description": device.description,
+                    "memory_bytes": device.memory_bytes,
+                    "compute_capability": null,
                 })
-            };
-            let version = cuda.ok().map(|c| format!("{}.{}", c.driver_version.0, c.driver_version.1));
-            let list: Vec<_> = rows.iter().map(device).collect();
-            let out = json!({ "devices": list, "cuda": { "driver_version": version, "missing": missing } });
-            return answer(&out.to_string());
+            });
+            let list: Vec<Value> = of_host.chain(devices.iter().map(as_json)).collect();
+            let version =
+                cuda.ok().map(|cuda| format!("{}.{}", cuda.driver_version.0, cuda.driver_version.1));
+            let lacks = cuda.ok().map(|cuda| cuda.lacks.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+            let missing = cuda.err().map(|missing| missing.to_string());
+            let cuda = json!({ "driver_version": version, "lacks": lacks, "missing": missing });
+            return answer(&json!({ "devices": list, "cuda": cuda }).to_string());
         }
-        let lines: Vec<_> = rows
-            .into_iter()
-            .map(|(name, description, bytes, _)| {
-                vec![name, if bytes == 0 { "?".into() } else { text::bytes(bytes) }, description]
-            })
-            .collect();
-        let mut out = text::table(&["device", "memory", "description"], &lines, &["memory"]);
-        match (missing, cuda) {
-            (Some(missing), _) => out += &format!("cuda: {missing}\n"),
-            (None, Ok(cuda)) => {
-                out +=
-                    &format!("cuda: driver for CUDA {}.{}\n", cuda.driver_version.0, cuda.driver_version.1);
-            }
-            (None, Err(_)) => {}
+        let row = |name: String, bytes, code: &str, description: &str| {
+            let memory = if bytes == 0 { "?".into() } else { text::bytes(bytes) };
+            vec![name, memory, code.to_owned(), description.to_owned()]
+        };
+        let mut lines: Vec<_> =
+            host.iter().map(|d| row(d.name.clone(), d.memory_bytes, "", &d.description)).collect();
+        lines.extend(devices.iter().map(|device| {
+            let code = cuda::code_for(IMAGES, device.compute_capability).unwrap_or_else(|_| "none".into());
+            row(device.device.to_string(), device.memory_bytes, &code, &device.name)
+        }));
+        let mut out = text::table(&["device", "memory", "code", "description"], &lines, &["memory"]);
+        match cuda {
+            Err(missing) => out += &format!("cuda: {missing}\n"),
+            Ok(cuda) => out += &explain(cuda),
         }
         answer(&out)
     }
+}
+
+fn as_json(device: &CudaDevice) -> Value {
+    let (major, minor) = device.compute_capability;
+    json!({
+        "name": device.device.to_string(),
+        "description": device.name,
+        "memory_bytes": device.memory_bytes,
+        "compute_capability": format!("{major}.{minor}"),
+        "code": cuda::code_for(IMAGES, device.compute_capability).ok(),
+        "memory_pools": device.memory_pools,
+    })
+}
+
+/// The driver, and what keeps a device from being used, or used well.
+fn explain(cuda: &CudaPresence) -> String {
+    let mut out = format!("cuda: driver for CUDA {}.{}\n", cuda.driver_version.0, cuda.driver_version.1);
+    for (function, cost) in &cuda.lacks {
+        out += &format!("cuda: the driver has no {function}: {cost}\n");
+    }
+    for device in &cuda.devices {
+        if !device.memory_pools {
+            out += &format!("{}: has no memory pools, without which it cannot be used\n", device.device);
+        }
+        match cuda::code_for(IMAGES, device.compute_capability) {
+            Ok(code) if code.starts_with("compute") => {
+                out += &format!(
+                    "{}: {code} is compiled when it is first used, which takes a while\n",
+                    device.device
+                );
+            }
+            Ok(_) => {}
+            Err(error) => out += &format!("{}: no kernel runs there: {}\n", device.device, error.message()),
+        }
+    }
+    out
 }

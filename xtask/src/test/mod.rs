@@ -4,6 +4,7 @@ mod asan;
 mod counts;
 mod deny;
 mod python;
+pub mod sim_cuda;
 mod steps;
 mod stream;
 
@@ -43,6 +44,8 @@ enum Step {
     Build,
     /// Unit and integration tests
     Rust,
+    /// The tests of everything that works with devices, over the simulated CUDA driver
+    SimCuda,
     /// The code in the documentation
     Doc,
     /// Every ABI struct is FFI-safe, by abi_stable's derive
@@ -67,7 +70,7 @@ impl Step {
 
     /// The tests load plugins and start the command, which are nobody's Cargo dependency.
     fn needs_build(self) -> bool {
-        matches!(self, Self::Rust | Self::Python)
+        matches!(self, Self::Rust | Self::SimCuda | Self::Python)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What each step runs.
 
-use super::{Outcome, Step, asan, deny, python, stream};
+use super::{Outcome, Step, asan, deny, python, sim_cuda, stream};
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::tidy;
 use anyhow::Result;
@@ -32,6 +32,7 @@ pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> 
         Step::Rust => {
             stream::cargo_test(with_profile(cargo_in_root(&["test"])).args(TARGETS).arg("--no-fail-fast"))
         }
+        Step::SimCuda => sim_cuda::run(workspace, release),
         Step::Doc => {
             let mut command =
                 with_profile(cargo_in_root(&["test", "--workspace", "--doc", "--no-fail-fast"]));

@@ -14,5 +14,6 @@ mod staging;
 
 pub(crate) use event::CudaEvent;
 pub(crate) use platform::Platform;
+pub use modules::code_for;
 pub use probe::{CudaDevice, CudaMissing, CudaPresence, probe};
 pub(crate) use reaper::Job;

@@ -131,12 +131,34 @@ impl Drop for Modules {
     }
 }
 
+/// Which code of a set of images a device of this compute capability runs: "sm_90", or "compute_70" where it is compiled as
+/// it is loaded.
+///
+/// # Errors
+/// There is none for it, or `images` is no set.
+pub fn code_for(images: &[u8], capability: (u32, u32)) -> Result<String> {
+    match pick(images, capability)? {
+        Some((best, _)) => Ok(name(&best)),
+        None => Err(Error::bad_data("no set of CUDA images")),
+    }
+}
+
+fn name(image: &abi::Image) -> String {
+    let kind = if image.kind == abi::IMAGE_PTX { "compute" } else { "sm" };
+    format!("{kind}_{}", image.architecture)
+}
+
 /// The image in `bytes` for a device of this compute capability: the one of a set, or all of it where it is no set.
-pub(crate) fn choose(bytes: &[u8], (major, minor): (u32, u32)) -> Result<&[u8]> {
+pub(crate) fn choose(bytes: &[u8], capability: (u32, u32)) -> Result<&[u8]> {
+    Ok(pick(bytes, capability)?.map_or(bytes, |(_, image)| image))
+}
+
+/// The best of a set; `None` where `bytes` are no set.
+fn pick(bytes: &[u8], (major, minor): (u32, u32)) -> Result<Option<(abi::Image, &[u8])>> {
     const HEAD: usize = size_of::<abi::ImageSet>();
     let Some(head) = bytes.get(..HEAD).filter(|head| head.starts_with(&abi::IMAGE_SET_MAGIC.to_ne_bytes()))
     else {
-        return Ok(bytes);
+        return Ok(None);
     };
     // SAFETY: as many bytes as an `ImageSet` has, which is integers alone.
     let head = unsafe { head.as_ptr().cast::<abi::ImageSet>().read_unaligned() };
@@ -160,9 +182,7 @@ pub(crate) fn choose(bytes: &[u8], (major, minor): (u32, u32)) -> Result<&[u8]> 
     let ptx = images.iter().filter(|image| image.kind == abi::IMAGE_PTX && image.architecture <= own);
     let best = cubins.max_by_key(|image| image.architecture);
     let Some(best) = best.or_else(|| ptx.max_by_key(|image| image.architecture)) else {
-        let kind = |image: &abi::Image| if image.kind == abi::IMAGE_PTX { "compute" } else { "sm" };
-        let has: Vec<String> =
-            images.iter().map(|image| format!("{}_{}", kind(image), image.architecture)).collect();
+        let has: Vec<String> = images.iter().map(name).collect();
         return Err(Error::unsupported(format!(
             "the device has compute capability {major}.{minor}, and the set has {}",
             has.join(", ")
@@ -174,7 +194,7 @@ pub(crate) fn choose(bytes: &[u8], (major, minor): (u32, u32)) -> Result<&[u8]> 
     if best.kind == abi::IMAGE_PTX && image.last() != Some(&0) {
         return Err(wrong("holds PTX without a NUL at its end"));
     }
-    Ok(image)
+    Ok(Some((*best, image)))
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub struct CudaPresence {
     pub driver_version: (u32, u32),
     /// At least one.
     pub devices: Vec<CudaDevice>,
+    /// Functions of newer drivers that this one lacks, each with what is slower without it.
+    pub lacks: Vec<(&'static str, &'static str)>,
 }
 
 /// One CUDA device.
@@ -122,7 +124,15 @@ impl Driver {
         }
         let number = u32::try_from(number).unwrap_or(0);
         let devices = (0..n).map(|ordinal| self.describe(ordinal)).collect::<Result<_, _>>()?;
-        Ok(CudaPresence { driver_version: (number / 1000, number % 1000 / 10), devices })
+        let lacks = match self.ctx_record_event {
+            Some(_) => Vec::new(),
+            None => vec![(
+                "cuCtxRecordEvent",
+                "memory that others have seen is freed by a thread that waits for the whole device; drivers from CUDA 12.5 \
+                 on do without",
+            )],
+        };
+        Ok(CudaPresence { driver_version: (number / 1000, number % 1000 / 10), devices, lacks })
     }
 
     fn describe(&self, ordinal: c_int) -> Result<CudaDevice, CudaMissing> {
