@@ -59,7 +59,7 @@ pub(crate) fn count_ones(bits: &[u8], first: usize, len: usize) -> u64 {
 }
 
 /// The lowest `n` (below 8) bits.
-fn low_bits(n: usize) -> u8 {
+pub(crate) fn low_bits(n: usize) -> u8 {
     (1u8 << n) - 1
 }
 

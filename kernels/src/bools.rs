@@ -10,8 +10,41 @@ use crate::table::kernel;
 kernel!(UNPACK_BITS, c"crossdock_unpack_bits", (from: Read, first: Value, invert: Value, to: Write), unpack);
 kernel!(PACK_BYTES, c"crossdock_pack_bytes", (from: Read, invert: Value, to: Write), pack);
 
-/// Writes bits `first..first + len` as bytes from byte `at` on, 1 for a set bit and 0 for a clear one; the other way round
-/// if `invert`, which makes a mask of what is null out of a validity bitmap.
+impl<'a> Jobs<'a> {
+    /// Writes bits `first..first + len` as bytes from byte `at` of a buffer that is being filled, 1 for a set bit and 0 for
+    /// a clear one; the other way round if `invert`, which makes a mask of what is null out of a validity bitmap.
+    pub fn unpack_bits(
+        &mut self,
+        from: &'a Buffer,
+        first: usize,
+        len: usize,
+        invert: bool,
+        to: &mut BufferMut,
+        at: usize,
+    ) -> Result<()> {
+        let [source, shift] = bits::args(from, first, len);
+        let args = [source, shift, JobArg::Value(invert.into()), JobArg::write(to, at, len)?];
+        self.push(&UNPACK_BITS, blocks(len), args)
+    }
+
+    /// Writes bytes `first..first + len` as bits from byte `at` of a buffer that is being filled, set for any byte but 0;
+    /// the other way round if `invert`. What is left of the last byte becomes zero.
+    pub fn pack_bytes(
+        &mut self,
+        from: &'a Buffer,
+        first: usize,
+        len: usize,
+        invert: bool,
+        to: &mut BufferMut,
+        at: usize,
+    ) -> Result<()> {
+        let target = JobArg::write(to, at, len.div_ceil(8))?;
+        let args = [JobArg::Read(from, first, len), JobArg::Value(invert.into()), target];
+        self.push(&PACK_BYTES, blocks(len / 4), args)
+    }
+}
+
+/// [`Jobs::unpack_bits`], launched at once.
 pub fn unpack_bits(
     stream: &Stream,
     from: &Buffer,
@@ -21,10 +54,8 @@ pub fn unpack_bits(
     to: &mut BufferMut,
     at: usize,
 ) -> Result<()> {
-    let [source, shift] = bits::args(from, first, len);
     let mut jobs = Jobs::new();
-    let args = [source, shift, JobArg::Value(invert.into()), JobArg::write(to, at, len)?];
-    jobs.push(&UNPACK_BITS, blocks(len), args)?;
+    jobs.unpack_bits(from, first, len, invert, to, at)?;
     jobs.launch(stream)
 }
 
@@ -45,8 +76,7 @@ fn unpack(args: Args<'_>) -> Option<()> {
     Some(())
 }
 
-/// Writes bytes `first..first + len` as bits from byte `at` on, set for any byte but 0; the other way round if `invert`.
-/// What is left of the last byte becomes zero.
+/// [`Jobs::pack_bytes`], launched at once.
 pub fn pack_bytes(
     stream: &Stream,
     from: &Buffer,
@@ -56,10 +86,8 @@ pub fn pack_bytes(
     to: &mut BufferMut,
     at: usize,
 ) -> Result<()> {
-    let target = JobArg::write(to, at, len.div_ceil(8))?;
     let mut jobs = Jobs::new();
-    let args = [JobArg::Read(from, first, len), JobArg::Value(invert.into()), target];
-    jobs.push(&PACK_BYTES, blocks(len / 4), args)?;
+    jobs.pack_bytes(from, first, len, invert, to, at)?;
     jobs.launch(stream)
 }
 

@@ -87,10 +87,15 @@ fn concatenate(args: Args<'_>) -> Option<()> {
     let mut at = before;
     for i in (FIRST..args.len()).step_by(3) {
         let (source, first, len) = (args.read(i)?, args.index(i + 1)?, args.index(i + 2)?);
-        for bit in 0..len {
-            let set = source.is_empty() || bits::is_set(source, first + bit);
-            if let (true, Some(byte)) = (set, to.get_mut((at + bit) / 8)) {
-                *byte |= 1 << ((at + bit) % 8);
+        // Byte by byte of the source; what is beyond its bits is cut off, and what crosses a byte of the target goes to two.
+        for (k, bit) in (0..len).step_by(8).enumerate() {
+            let (skip, shift) = (first / 8, first % 8);
+            let byte = if source.is_empty() { 0xff } else { bits::byte(source.get(skip..)?, shift, k) };
+            let byte = if len - bit < 8 { byte & bits::low_bits(len - bit) } else { byte };
+            let place = at + bit;
+            let spread = u16::from(byte) << (place % 8);
+            for (half, to) in spread.to_le_bytes().into_iter().zip(to.iter_mut().skip(place / 8)) {
+                *to |= half;
             }
         }
         at += len;

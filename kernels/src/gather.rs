@@ -23,8 +23,42 @@ pub struct Dim {
     pub stride: i64,
 }
 
-/// Copies the elements of a tensor, each `width` bytes, in row-major order to byte `at` of a buffer that is being filled.
-/// Its first element lies at byte `first` of `from`, and all of them within it.
+impl<'a> Jobs<'a> {
+    /// Copies the elements of a tensor, each `width` bytes, in row-major order to byte `at` of a buffer that is being filled.
+    /// Its first element lies at byte `first` of `from`, and all of them within it, else it is refused.
+    pub fn gather(
+        &mut self,
+        from: &'a Buffer,
+        first: usize,
+        width: usize,
+        dims: &[Dim],
+        to: &mut BufferMut,
+        at: usize,
+    ) -> Result<()> {
+        let elements = dims.iter().try_fold(1usize, |n, dim| n.checked_mul(dim.size));
+        let bytes = elements.and_then(|n| n.checked_mul(width)).filter(|_| width > 0);
+        let bytes =
+            bytes.ok_or_else(|| Error::invalid_argument("gather: a tensor beyond what can be counted"))?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let dims = merged(dims, width as i64);
+        let len = from.len().ok_or_else(|| Error::internal("gather: a buffer of unknown length"))?;
+        check_reach(first, width, &dims, len)?;
+        let mut args = vec![
+            JobArg::Read(from, 0, len),
+            JobArg::Value(first as u64),
+            JobArg::Value(width as u64),
+            JobArg::write(to, at, bytes)?,
+        ];
+        for dim in &dims {
+            args.extend([JobArg::Value(dim.size as u64), JobArg::Value(dim.stride as u64)]);
+        }
+        self.push(&GATHER, blocks(bytes), args)
+    }
+}
+
+/// [`Jobs::gather`], launched at once.
 pub fn gather(
     stream: &Stream,
     from: &Buffer,
@@ -34,27 +68,8 @@ pub fn gather(
     to: &mut BufferMut,
     at: usize,
 ) -> Result<()> {
-    let elements = dims.iter().try_fold(1usize, |n, dim| n.checked_mul(dim.size));
-    let bytes = elements.and_then(|n| n.checked_mul(width)).filter(|_| width > 0);
-    let bytes =
-        bytes.ok_or_else(|| Error::invalid_argument("gather: a tensor beyond what can be counted"))?;
-    if bytes == 0 {
-        return Ok(());
-    }
-    let dims = merged(dims, width as i64);
-    let len = from.len().ok_or_else(|| Error::internal("gather: a buffer of unknown length"))?;
-    check_reach(first, width, &dims, len)?;
-    let mut args = vec![
-        JobArg::Read(from, 0, len),
-        JobArg::Value(first as u64),
-        JobArg::Value(width as u64),
-        JobArg::write(to, at, bytes)?,
-    ];
-    for dim in &dims {
-        args.extend([JobArg::Value(dim.size as u64), JobArg::Value(dim.stride as u64)]);
-    }
     let mut jobs = Jobs::new();
-    jobs.push(&GATHER, blocks(bytes), args)?;
+    jobs.gather(from, first, width, dims, to, at)?;
     jobs.launch(stream)
 }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crossdock_kernels::NumberType;
-use crossdock_kernels::table::{Kind, TABLE};
+use crossdock_kernels::table::{Kind, TABLE, check_launch};
 use crossdock_plugin_api::abi;
 use object::{Object, ObjectSymbol};
 
@@ -119,6 +119,29 @@ fn a_row_knows_its_repeated_arguments() {
     let count = TABLE.iter().find(|row| row.name == c"crossdock_null_count").unwrap();
     assert!(count.takes(4) && !count.takes(5));
     assert_eq!(count.kind(4), None);
+}
+
+#[test]
+fn a_launch_that_is_not_of_the_table_is_named() {
+    let arg = |kind, value| abi::Arg { value, bytes: 0, kind, reserved: 0 };
+    let (value, read, write) = (abi::ARG_VALUE, abi::ARG_READ, abi::ARG_WRITE);
+    let job = |n: u64, end: u64| [arg(value, n << 32 | end), arg(read, 0), arg(value, 0), arg(write, 0)];
+    let check = |blocks, args: &[abi::Arg]| check_launch(c"crossdock_pack_bytes", blocks, args).unwrap();
+    assert_eq!(check(3, &[job(4, 1), job(4, 3)].concat()), Ok(()));
+    assert_eq!(check_launch(c"crossdock_unheard_of", 1, &[]), None);
+    let named = |blocks, args: &[abi::Arg], what: &str| {
+        let error = check(blocks, args).unwrap_err();
+        assert!(error.starts_with("crossdock_pack_bytes: ") && error.contains(what), "{error}");
+    };
+    named(4, &job(4, 3), "4 blocks for jobs of 3");
+    named(2, &job(4, 3), "a job for blocks 0..3 of 2");
+    named(3, &job(3, 3), "a job of 3 of 4 arguments");
+    named(3, &job(5, 3), "a job of 5 of 4 arguments");
+    named(
+        3,
+        &[arg(value, 4 << 32 | 3), arg(write, 0), arg(value, 0), arg(write, 0)],
+        "argument 0 is of kind 2",
+    );
 }
 
 /// Without comments, and one space wherever there is any.

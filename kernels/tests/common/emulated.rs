@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crossdock_kernels::table::check_launch;
 use crossdock_memory::{Device, Host, Memory, Stream};
 use crossdock_plugin_api::abi;
 use crossdock_test_support::TestHost;
@@ -94,6 +95,8 @@ unsafe extern "C" fn launch(
         let entry = entry.unwrap_or_else(|e| panic!("the CUDA sources have no such kernel: {e}"));
         let emulate = library.get::<Emulate>(b"emulate\0").unwrap();
         assert!(n_args <= abi::MAX_KERNEL_ARGS && grid.threads == 256);
+        let list = std::slice::from_raw_parts(args, n_args);
+        assert_eq!(check_launch(name, grid.blocks, list), Some(Ok(())));
         emulate(name.as_ptr(), *entry as *mut c_void, grid.blocks, args, n_args as u64);
     }
     abi::OK
