@@ -38,7 +38,7 @@ const MACHINES: &[Machine] = &[
 ];
 
 /// Runs them on each machine. Leaks and accesses out of order end a test program with a status of their own.
-pub fn run(workspace: &Workspace, release: bool) -> Result<Outcome> {
+pub(super) fn run(workspace: &Workspace, release: bool) -> Result<Outcome> {
     let mut total = Counts::default();
     let mut failed = Vec::new();
     for machine in MACHINES {
