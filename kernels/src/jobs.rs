@@ -174,6 +174,6 @@ impl Queue<'_> {
         let grid = abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 };
         // SAFETY: jobs with their heads, each of which `push` held to the kernel's row; what they write was borrowed
         // mutably by whoever added them, and lies apart by the word of `Jobs`.
-        unsafe { stream.launch(&self.row.kernel, grid, args) }
+        unsafe { stream.launch(self.row.kernel(stream.device()), grid, args) }
     }
 }

@@ -36,7 +36,7 @@ pub use cells::Findings;
 pub use checks::Checks;
 pub use concatenate::BitRange;
 pub use gather::{Dim, gather};
-pub use images::IMAGES;
+pub use images::images;
 pub use jobs::Jobs;
 pub use offsets::Offsets;
 pub use words::IntType;

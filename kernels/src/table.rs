@@ -2,9 +2,12 @@
 //! simulated driver go by it.
 
 use std::ffi::CStr;
+use std::sync::OnceLock;
 
-use crossdock_memory::Kernel;
+use crossdock_memory::{Device, Kernel};
 use crossdock_plugin_api::abi;
+
+use crate::images::images;
 
 /// What an argument is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +48,20 @@ pub struct Row {
     pub params: &'static [Param],
     /// What follows any number of times.
     pub tail: &'static [Param],
-    /// The twin and the images.
-    pub kernel: Kernel,
+    pub(crate) kernel: fn() -> Kernel,
+    pub(crate) on_host: Kernel,
+    pub(crate) on_cuda: OnceLock<Kernel>,
 }
 
 impl Row {
+    /// The kernel as a device needs it: images are unpacked only for one that runs them.
+    pub fn kernel(&'static self, device: Device) -> &'static Kernel {
+        if device.r#type != abi::DEVICE_CUDA {
+            return &self.on_host;
+        }
+        self.on_cuda.get_or_init(|| (self.kernel)().with_image(images()))
+    }
+
     /// What the `i`-th argument after the head must be, if there may be one.
     pub fn kind(&self, i: usize) -> Option<Kind> {
         let tail = || self.tail.get((i - self.params.len()).checked_rem(self.tail.len())?);
@@ -145,7 +157,9 @@ macro_rules! kernel {
                 name: $name,
                 params: &[$(Param { name: stringify!($param), kind: Kind::$kind }),*],
                 tail: &[$(Param { name: stringify!($more), kind: Kind::$more_kind }),*],
-                kernel: crossdock_memory::Kernel::host($name, entry).with_image($crate::images::IMAGES),
+                kernel: || crossdock_memory::Kernel::host($name, entry),
+                on_host: crossdock_memory::Kernel::host($name, entry),
+                on_cuda: std::sync::OnceLock::new(),
             }
         };
     };

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use crossdock::memory::{Backend, CudaDevice, CudaPresence, cuda};
-use crossdock_kernels::IMAGES;
+use crossdock_kernels::images;
 use serde_json::{Value, json};
 
 use super::{Failure, answer, text};
@@ -44,7 +44,7 @@ impl Devices {
         let mut lines: Vec<_> =
             host.iter().map(|d| row(d.name.clone(), d.memory_bytes, "", &d.description)).collect();
         lines.extend(devices.iter().map(|device| {
-            let code = cuda::code_for(IMAGES, device.compute_capability).unwrap_or_else(|_| "none".into());
+            let code = cuda::code_for(images(), device.compute_capability).unwrap_or_else(|_| "none".into());
             row(device.device.to_string(), device.memory_bytes, &code, &device.name)
         }));
         let mut out = text::table(&["device", "memory", "code", "description"], &lines, &["memory"]);
@@ -63,7 +63,7 @@ fn as_json(device: &CudaDevice) -> Value {
         "description": device.name,
         "memory_bytes": device.memory_bytes,
         "compute_capability": format!("{major}.{minor}"),
-        "code": cuda::code_for(IMAGES, device.compute_capability).ok(),
+        "code": cuda::code_for(images(), device.compute_capability).ok(),
         "memory_pools": device.memory_pools,
     })
 }
@@ -78,7 +78,7 @@ fn explain(cuda: &CudaPresence) -> String {
         if !device.memory_pools {
             out += &format!("{}: has no memory pools, without which it cannot be used\n", device.device);
         }
-        match cuda::code_for(IMAGES, device.compute_capability) {
+        match cuda::code_for(images(), device.compute_capability) {
             Ok(code) if code.starts_with("compute") => {
                 out += &format!(
                     "{}: {code} is compiled when it is first used, which takes a while\n",

@@ -12,6 +12,9 @@ use crate::{Buffer, BufferMut, Ready, Stream};
 /// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
 pub struct Kernel(abi::Kernel);
 
+// SAFETY: its pointers are to data that is static and not changed.
+unsafe impl Send for Kernel {}
+
 /// What runs on host devices, with addresses that it may dereference; see [`bytes_of_host_arg`].
 pub type HostTwin = unsafe extern "C" fn(*const abi::Arg, usize) -> abi::Code;
 

@@ -1,5 +1,6 @@
 //! `cargo xtask kernels`: what CUDA devices run, made from `kernels/cuda` without a GPU or a toolkit.
 
+mod lz4;
 mod nvrtc;
 mod record;
 mod set;
@@ -24,7 +25,8 @@ const ALL: &str = "all.cu";
 
 /// A cubin runs on its own major version from its minor on; PTX is for devices of other majors, and compiled as it is
 /// loaded.
-const TARGETS: &[(Output, u32)] = &[(Output::Cubin, 80), (Output::Cubin, 90), (Output::Ptx, 70)];
+const TARGETS: &[(Output, u32)] =
+    &[(Output::Cubin, 70), (Output::Cubin, 80), (Output::Cubin, 90), (Output::Ptx, 70)];
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -87,7 +89,9 @@ fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {
         }
         images.push((*output, *architecture, compiled.image));
     }
-    Ok(set::pack(&images))
+    let set = set::pack(&images);
+    // How long it is, and the set compressed.
+    Ok([(set.len() as u64).to_le_bytes().as_slice(), &lz4::encode(&set)].concat())
 }
 
 /// The folder of the compiler's libraries: unpacked in the target folder, fetched where it is not there.

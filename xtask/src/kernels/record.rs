@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 const FOLDER: &str = "kernels/cuda";
-pub const IMAGES: &str = "kernels/images/crossdock.images";
+pub const IMAGES: &str = "kernels/images/crossdock.images.lz4";
 const RECORD: &str = "kernels/images/sources.txt";
 
 /// The CUDA sources, by name.
@@ -41,7 +41,7 @@ impl Sources {
 
     fn text(&self, compiler: &str, images: &[u8]) -> String {
         let mut text = format!(
-            "# What crossdock.images was made of, by `cargo xtask kernels`: FNV-1a hashes of 64 bits.\nnvrtc {compiler}\n"
+            "# What crossdock.images.lz4 was made of, by `cargo xtask kernels`: FNV-1a hashes of 64 bits.\nnvrtc {compiler}\n"
         );
         for (name, source) in self.iter() {
             text += &format!("{:016x} {FOLDER}/{name}\n", fnv1a(source.as_bytes()));

@@ -1,0 +1,83 @@
+//! One LZ4 block, unpacked.
+
+/// Fills `to` from a block that holds just as many bytes; `None` if it does not.
+pub(super) fn decode(block: &[u8], to: &mut [u8]) -> Option<()> {
+    let (mut from, mut at) = (block, 0usize);
+    loop {
+        let (token, rest) = from.split_first()?;
+        from = rest;
+        let literals = length(token >> 4, &mut from)?;
+        let (bytes, rest) = from.split_at_checked(literals)?;
+        to.get_mut(at..at.checked_add(literals)?)?.copy_from_slice(bytes);
+        at += literals;
+        from = rest;
+        // The last sequence has literals only.
+        if from.is_empty() {
+            return (at == to.len()).then_some(());
+        }
+        let (distance, rest) = from.split_first_chunk::<2>()?;
+        from = rest;
+        let distance = usize::from(u16::from_le_bytes(*distance));
+        let n = length(token & 15, &mut from)?.checked_add(4)?;
+        let begin = at.checked_sub(distance).filter(|_| distance > 0)?;
+        let end = at.checked_add(n).filter(|end| *end <= to.len())?;
+        if distance >= n {
+            to.copy_within(begin..begin + n, at);
+        } else {
+            // A match may reach into what it makes itself: a byte at a time.
+            for i in 0..n {
+                *to.get_mut(at + i)? = *to.get(begin + i)?;
+            }
+        }
+        at = end;
+    }
+}
+
+/// A length of 4 bits, with the bytes that follow where those are all set.
+fn length(nibble: u8, from: &mut &[u8]) -> Option<usize> {
+    let mut n = usize::from(nibble);
+    let mut more = nibble == 15;
+    while more {
+        let (byte, rest) = from.split_first()?;
+        *from = rest;
+        n = n.checked_add(usize::from(*byte))?;
+        more = *byte == 255;
+    }
+    Some(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(block: &[u8], len: usize) -> Option<Vec<u8>> {
+        let mut to = vec![0; len];
+        decode(block, &mut to).map(|()| to)
+    }
+
+    #[test]
+    fn literals_and_matches_that_reach_into_themselves_are_unpacked() {
+        assert_eq!(decoded(b"\x30abc", 3).unwrap(), b"abc");
+        // "ab", 7 bytes from 2 before, then "c".
+        assert_eq!(decoded(b"\x23ab\x02\x00\x10c", 10).unwrap(), b"ababababac");
+        let mut long = vec![0xf0, 255, 5];
+        long.extend([7; 275]);
+        assert_eq!(decoded(&long, 275).unwrap(), [7; 275]);
+    }
+
+    #[test]
+    fn what_is_no_block_of_that_length_is_refused() {
+        for (block, len) in [
+            (&b""[..], 0),
+            (b"\x30ab", 3),
+            (b"\x30abc", 2),
+            (b"\x30abc", 4),
+            (b"\x13a\x02\x00\x00", 8),
+            (b"\x13a\x00\x00\x00", 8),
+            (b"\x1fa\x01\x00\xff", 8),
+            (b"\x13a\x01", 8),
+        ] {
+            assert_eq!(decoded(block, len), None, "{block:?}");
+        }
+    }
+}
