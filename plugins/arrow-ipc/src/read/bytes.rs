@@ -1,5 +1,6 @@
 //! Where a message's body is, for jobs on any thread.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crossdock_memory::{Buffer, Device, ForeignOwner, Ready, Result, Stream};
@@ -13,6 +14,14 @@ pub enum Bytes {
     /// In a block of host memory, with a stream of the host's device.
     Arrived { block: Buffer, stream: Stream },
 }
+
+thread_local! {
+    /// What is read to be looked at once: fresh memory for each frame costs as much as reading it.
+    static READ: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What a thread keeps of it.
+const MOST_KEPT_BYTES: usize = 16 << 20;
 
 /// A source of known length.
 pub struct Stored {
@@ -44,9 +53,16 @@ impl Stored {
         if let Some(slice) = self.mapped(offset, bytes) {
             return f(slice);
         }
-        let mut read = vec![0; bytes];
-        self.source.read_exact_at(offset, &mut read)?;
-        f(&read)
+        let mut read = READ.take();
+        if read.len() < bytes {
+            read.resize(bytes, 0);
+        }
+        let to = read.get_mut(..bytes).unwrap_or_default();
+        let result = self.source.read_exact_at(offset, to).and_then(|()| f(to));
+        if read.len() <= MOST_KEPT_BYTES {
+            READ.set(read);
+        }
+        result
     }
 
     /// Fills `to` from `offset` on.

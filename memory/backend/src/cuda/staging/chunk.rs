@@ -10,9 +10,6 @@ use crate::cuda::driver::{EVENT_DISABLE_TIMING, NOT_READY, RawEvent, RawStream};
 const POPULATE_FROM_BYTES: usize = 64 << 10;
 const PAGE_BYTES: usize = 4096;
 
-/// Waiting for the event sleeps: the threads that wait here would take the cores from those that have work.
-const EVENT_BLOCKING_SYNC: u32 = 1;
-
 /// A range of one of the ring's slabs. Whoever has it uses it alone.
 pub(super) struct Chunk {
     start: *mut u8,
@@ -32,8 +29,7 @@ impl Chunk {
     pub(super) fn new(cuda: &Cuda, start: *mut u8) -> Result<Self> {
         let mut event = std::ptr::null_mut();
         // SAFETY: a pointer to a local; the context is current.
-        let code =
-            unsafe { (cuda.driver.event_create)(&mut event, EVENT_DISABLE_TIMING | EVENT_BLOCKING_SYNC) };
+        let code = unsafe { (cuda.driver.event_create)(&mut event, EVENT_DISABLE_TIMING) };
         cuda.driver.check("cuEventCreate", code)?;
         Ok(Self { start, event, pending: false, stream: std::ptr::null_mut() })
     }

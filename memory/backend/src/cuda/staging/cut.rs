@@ -37,11 +37,12 @@ pub(super) struct Run {
 const ALIGNMENT: usize = 64;
 
 impl Cut {
-    /// Parts of at most `part_bytes` each, which is a multiple of the alignment. Small pieces share a part, large ones are
-    /// cut.
-    pub(super) fn new(pieces: &[Piece], part_bytes: usize) -> Self {
+    /// Parts of at most `most` bytes each, which is told how many bytes come before the part, and answers a multiple of
+    /// the alignment. Small pieces share a part, large ones are cut.
+    pub(super) fn new(pieces: &[Piece], most: impl Fn(usize) -> usize) -> Self {
         let mut cut = Self { slices: Vec::with_capacity(pieces.len()), parts: Vec::new() };
-        let (mut first, mut end) = (0usize, 0usize);
+        let (mut first, mut end, mut before) = (0usize, 0usize, 0usize);
+        let mut part_bytes = most(0);
         for piece in pieces {
             let mut rest = *piece;
             while rest.bytes > 0 {
@@ -53,11 +54,13 @@ impl Cut {
                 if at >= part_bytes {
                     cut.parts.push(first..cut.slices.len());
                     (first, end) = (cut.slices.len(), 0);
+                    part_bytes = most(before);
                     continue;
                 }
                 let bytes = rest.bytes.min(part_bytes - at);
                 cut.slices.push(Slice { piece: Piece { bytes, ..rest }, at });
                 end = at + bytes;
+                before += bytes;
                 rest = Piece {
                     device: rest.device + bytes as u64,
                     host: rest.host.wrapping_add(bytes),
@@ -110,7 +113,7 @@ mod tests {
     #[test]
     fn a_large_piece_is_cut_and_small_ones_share_a_part() {
         let cut =
-            Cut::new(&[piece(1000, 1, 300), piece(5000, 2, 10), piece(0, 3, 0), piece(9000, 4, 20)], 128);
+            Cut::new(&[piece(1000, 1, 300), piece(5000, 2, 10), piece(0, 3, 0), piece(9000, 4, 20)], |_| 128);
         let expected = vec![
             vec![(1000, 1, 128, 0)],
             vec![(1128, 129, 128, 0)],
@@ -122,7 +125,7 @@ mod tests {
 
     #[test]
     fn what_adjoins_on_the_device_is_one_copy() {
-        let cut = Cut::new(&[piece(64, 1000, 10), piece(74, 2000, 6), piece(100, 3000, 4)], 128);
+        let cut = Cut::new(&[piece(64, 1000, 10), piece(74, 2000, 6), piece(100, 3000, 4)], |_| 128);
         let runs: Vec<_> = cut.runs(0).map(|run| (run.at, run.device, run.bytes)).collect();
         assert_eq!(runs, [(0, 64, 16), (64, 100, 4)]);
     }
@@ -130,7 +133,7 @@ mod tests {
     #[test]
     fn every_byte_is_in_one_slice_and_no_part_is_larger_than_allowed() {
         let pieces: Vec<_> = (0..200usize).map(|i| piece(i as u64 * 5000, i * 7000, i * i % 4099)).collect();
-        let cut = Cut::new(&pieces, 1024);
+        let cut = Cut::new(&pieces, |_| 1024);
         let total: usize = pieces.iter().map(|p| p.bytes).sum();
         let mut sum = 0;
         for n in 0..cut.len() {
@@ -146,6 +149,6 @@ mod tests {
             assert!(end <= 1024);
         }
         assert_eq!(sum, total);
-        assert_eq!(Cut::new(&[], 1024).len(), 0);
+        assert_eq!(Cut::new(&[], |_| 1024).len(), 0);
     }
 }
