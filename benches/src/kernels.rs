@@ -60,6 +60,22 @@ impl Rows<'_> {
         Ok(())
     }
 
+    /// The same of questions, each asked `n` times of one launch: their answers are waited for, and once is enough.
+    fn answers<'a>(
+        &mut self,
+        name: &str,
+        bytes: usize,
+        n: usize,
+        mut ask: impl FnMut(&mut Checks<'a>) -> Result<()>,
+    ) -> Result<()> {
+        self.row(name, n * bytes, |s| {
+            let mut checks = Checks::new();
+            (0..n).try_for_each(|_| ask(&mut checks))?;
+            checks.run(s)?;
+            Ok(())
+        })
+    }
+
     fn zeros(&self, bytes: usize) -> Result<Buffer> {
         let mut buffer = self.room(bytes)?;
         self.stream.fill(&mut buffer, 0, bytes, 0)?;
@@ -107,17 +123,12 @@ impl Rows<'_> {
             jobs.concatenate_bits(&[part; 8], &mut to, 0)?;
             Ok(jobs.launch(s)?)
         })?;
-        self.row("null_count", LARGE, |s| {
-            let mut checks = Checks::new();
+        self.answers("null_count", LARGE, ROUNDS, |checks| {
             checks.null_count(&from, 3, LARGE * 8 - 3)?;
-            Ok(drop(checks.run(s)?))
+            Ok(())
         })?;
-        self.row("pack_bytes", LARGE / 8 * 9, |s| {
-            Ok(pack_bytes(s, &from, 0, LARGE, false, &mut to, 0)?)
-        })?;
-        self.row("unpack_bits", LARGE / 8 * 9, |s| {
-            Ok(unpack_bits(s, &from, 3, LARGE, false, &mut to, 0)?)
-        })
+        self.row("pack_bytes", LARGE / 8 * 9, |s| Ok(pack_bytes(s, &from, 0, LARGE, false, &mut to, 0)?))?;
+        self.row("unpack_bits", LARGE / 8 * 9, |s| Ok(unpack_bits(s, &from, 3, LARGE, false, &mut to, 0)?))
     }
 
     fn lists(&mut self) -> Result<()> {
@@ -125,16 +136,14 @@ impl Rows<'_> {
         for width_bytes in [4, 8] {
             let len = LARGE / width_bytes - 1;
             let offsets = Offsets { buffer: &from, width_bytes, first: 0, len };
-            self.row(&format!("check_offsets, {width_bytes} bytes"), LARGE, |s| {
-                let mut checks = Checks::new();
+            self.answers(&format!("check_offsets, {width_bytes} bytes"), LARGE, ROUNDS, |checks| {
                 checks.offsets(offsets, 0)?;
-                Ok(drop(checks.run(s)?))
+                Ok(())
             })?;
             let key_type = IntType { width_bytes, signed: true };
-            self.row(&format!("check_indices, {width_bytes} bytes"), LARGE, |s| {
-                let mut checks = Checks::new();
+            self.answers(&format!("check_indices, {width_bytes} bytes"), LARGE, ROUNDS, |checks| {
                 checks.indices(&from, key_type, 0, len, None, 1)?;
-                Ok(drop(checks.run(s)?))
+                Ok(())
             })?;
             self.row(&format!("rebase_offsets, {width_bytes} bytes"), 2 * LARGE, |s| {
                 let mut jobs = Jobs::new();
@@ -143,20 +152,17 @@ impl Rows<'_> {
             })?;
         }
         let offsets = Offsets { buffer: &from, width_bytes: 8, first: 0, len: LARGE / 8 - 1 };
-        self.row("convert_offsets, 8 bytes to 4", LARGE / 2 * 3, |s| {
-            let mut checks = Checks::new();
+        self.answers("convert_offsets, 8 bytes to 4", LARGE / 2 * 3, 1, |checks| {
             checks.convert_offsets(offsets, 0, &mut to, 0, 4)?;
-            Ok(drop(checks.run(s)?))
+            Ok(())
         })?;
-        self.row("check_list_views, 4 bytes", LARGE, |s| {
-            let mut checks = Checks::new();
+        self.answers("check_list_views, 4 bytes", LARGE, ROUNDS, |checks| {
             checks.list_views(&from, &from, 4, 0, LARGE / 8, 1)?;
-            Ok(drop(checks.run(s)?))
+            Ok(())
         })?;
-        self.row("check_union, dense", LARGE / 4 * 5, |s| {
-            let mut checks = Checks::new();
+        self.answers("check_union, dense", LARGE / 4 * 5, ROUNDS, |checks| {
             checks.union(&from, Some(&from), 0, LARGE / 4, &[(0, 1)])?;
-            Ok(drop(checks.run(s)?))
+            Ok(())
         })
     }
 
@@ -178,18 +184,16 @@ impl Rows<'_> {
             })?;
             let data = data.freeze(self.stream)?;
             let offsets = Offsets { buffer: &offsets, width_bytes: 4, first: 0, len: n };
-            self.row(&format!("{name}, and its offsets"), n * 20, |s| {
-                let mut checks = Checks::new();
+            self.answers(&format!("{name}, and its offsets"), n * 20, ROUNDS, |checks| {
                 let checked = checks.offsets(offsets, LARGE as u64)?;
                 checks.utf8(offsets, checked, &data, None)?;
-                Ok(drop(checks.run(s)?))
+                Ok(())
             })?;
         }
         let views = self.zeros(LARGE)?;
-        self.row("check_views, short", LARGE, |s| {
-            let mut checks = Checks::new();
+        self.answers("check_views, short", LARGE, ROUNDS, |checks| {
             checks.views(&views, 0, LARGE / 16, None, &[], true)?;
-            Ok(drop(checks.run(s)?))
+            Ok(())
         })
     }
 
@@ -202,10 +206,9 @@ impl Rows<'_> {
             (NumberType::Float16, NumberType::Float32),
         ] {
             let bytes = n * (from_type.width_bytes() + to_type.width_bytes());
-            self.row(&format!("cast, {} to {}", from_type.name(), to_type.name()), bytes, |s| {
-                let mut checks = Checks::new();
+            self.answers(&format!("cast, {} to {}", from_type.name(), to_type.name()), bytes, 1, |checks| {
                 checks.cast(&from, 0, from_type, n, &mut to, 0, to_type)?;
-                Ok(drop(checks.run(s)?))
+                Ok(())
             })?;
         }
         Ok(())
