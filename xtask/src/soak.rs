@@ -27,6 +27,9 @@ pub struct Options {
     /// Only tests whose names contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// Leave this function out of the driver; may be given more than once
+    #[arg(long, value_name = "FUNCTION")]
+    lack: Vec<String>,
     /// As many programs at a time; otherwise one for each core
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
@@ -49,7 +52,7 @@ struct Failure {
 
 /// Stops at the first failure, and says how to see it again.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let driver = sim_cuda::lay_out(workspace, &[])?;
+    let driver = sim_cuda::lay_out(workspace, &options.lack)?;
     let programs = build(workspace, &options.packages)?;
     if programs.is_empty() {
         bail!("{} have no test programs", options.packages.join(", "));

@@ -62,12 +62,19 @@ impl Sim {
 
     /// Runs one or two operations of these, if there are any.
     pub(crate) fn run_a_little(&mut self, targets: &[Target]) {
-        let needed = self.needed(targets);
+        let mut needed = self.needed(targets);
+        needed.retain(|slot, _| !self.streams[*slot].held);
         for _ in 0..=self.random.below(2) {
             if let Some(slot) = self.choose(&needed) {
                 self.step(slot);
             }
         }
+    }
+
+    /// Whether any of these needs a stream that is held.
+    pub(crate) fn is_held_up(&self, targets: &[Target]) -> bool {
+        self.streams.iter().any(|stream| stream.held)
+            && self.needed(targets).keys().any(|slot| self.streams[*slot].held)
     }
 
     /// How far each stream has to come.

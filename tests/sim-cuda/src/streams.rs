@@ -32,6 +32,8 @@ pub(crate) struct Stream {
     /// How many operations have run; the first one in the queue is number `done + 1`.
     pub done: u64,
     pub destroyed: bool,
+    /// Runs only for those who wait, and never because somebody asked.
+    pub held: bool,
     pub capture: Option<Capture>,
 }
 
@@ -83,6 +85,7 @@ impl Sim {
             queue: VecDeque::new(),
             done,
             destroyed: false,
+            held: false,
             capture: None,
         };
         let slot = match slot {
@@ -153,7 +156,8 @@ impl Sim {
                 slot,
                 number: stream.done + stream.queue.len().div_ceil(2) as u64,
             };
-            let targets: Vec<Target> = self.streams.iter().enumerate().map(half).collect();
+            let mut targets: Vec<Target> = self.streams.iter().enumerate().map(half).collect();
+            targets.retain(|target| !self.is_held_up(&[*target]));
             self.run_to(&targets);
         }
     }
@@ -240,9 +244,10 @@ impl Sim {
             return Ok(());
         };
         // What the host has synchronised with cannot be behind.
-        let behind = record.patience > 0 && !record.clock.is_within(&self.host);
+        let mut behind = record.patience > 0 && !record.clock.is_within(&self.host);
         record.patience = record.patience.saturating_sub(1);
         let record = record.clone();
+        behind |= self.is_held_up(&record.targets);
         if behind {
             self.run_a_little(&record.targets);
             self.usable(device)?;
@@ -265,7 +270,8 @@ impl Sim {
         self.refuse_during_capture()?;
         let device = self.streams[slot].device;
         let tail = self.streams[slot].tail(slot);
-        if self.streams[slot].done < tail.number && self.random.below(3) > 0 {
+        let behind = self.streams[slot].done < tail.number && self.random.below(3) > 0;
+        if behind || self.is_held_up(&[tail]) {
             self.run_a_little(&[tail]);
             self.usable(device)?;
             return Err(NOT_READY);

@@ -94,6 +94,32 @@ fn a_query_says_not_ready_at_times_and_ready_in_the_end() {
 }
 
 #[test]
+fn a_stream_that_is_held_keeps_everybody_waiting_who_only_asks() {
+    let _gpu = Gpu::get();
+    let (one, two) = (stream(), stream());
+    let host = pinned(BYTES);
+    fill(host as u64, 0, BYTES, one);
+    sync(one);
+    assert_eq!((crossdock_sim_cuda_hold(one, 1), crossdock_sim_cuda_hold(1234, 1)), (0, 400));
+    fill(host as u64, 1, BYTES, one);
+    order(one, two);
+    let event = event();
+    ok!(cuEventRecord(event, two));
+    for _ in 0..100 {
+        assert_eq!((code!(cuEventQuery(event)), code!(cuStreamQuery(one)), bytes(host)[0]), (600, 600, 0));
+    }
+    assert_eq!(crossdock_sim_cuda_hold(one, 0), 0);
+    while code!(cuEventQuery(event)) == 600 {}
+    assert_eq!(bytes(host)[0], 1);
+    assert_eq!(crossdock_sim_cuda_hold(one, 1), 0);
+    fill(host as u64, 2, BYTES, one);
+    sync(one);
+    assert_eq!(bytes(host)[0], 2, "who waits is not held up");
+    ok!(cuMemFreeHost(host));
+    ok!(cuEventDestroy_v2(event));
+}
+
+#[test]
 fn streams_that_nothing_orders_run_in_another_order_with_another_seed() {
     let gpu = Gpu::get();
     let streams: Vec<_> = (0..3).map(|_| stream()).collect();

@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
+use crate::codes::{INVALID_HANDLE, SUCCESS};
 use crate::door::{config, with};
 use crate::random::Random;
 use crate::{fault, leaks};
@@ -60,6 +61,19 @@ pub extern "C" fn crossdock_sim_cuda_on_violation(mode: c_int) {
 #[unsafe(no_mangle)]
 pub extern "C" fn crossdock_sim_cuda_live_blocks() -> u64 {
     with(|sim| sim.blocks.values().filter(|block| leaks::counts(sim, block)).count() as u64)
+}
+
+/// Holds a stream up, or lets it go with 0: what it was given, and what waits for that, is not ready for anybody who asks,
+/// and runs only for those who wait. 0, or 400 for a handle that is no stream.
+#[unsafe(no_mangle)]
+pub extern "C" fn crossdock_sim_cuda_hold(stream: usize, held: c_int) -> c_int {
+    with(|sim| match sim.stream_slots.get(&stream).copied() {
+        Some(slot) => {
+            sim.streams[slot].held = held != 0;
+            SUCCESS
+        }
+        None => INVALID_HANDLE,
+    })
 }
 
 /// # Safety
