@@ -1,7 +1,6 @@
 //! A device `cpu` whose launches run the CUDA sources, compiled as C++: what the images do, without a GPU.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -19,7 +18,7 @@ struct Emulator(Mutex<Library>);
 fn emulator() -> &'static Result<Emulator, String> {
     static EMULATOR: OnceLock<Result<Emulator, String>> = OnceLock::new();
     EMULATOR.get_or_init(|| {
-        let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+        let here = super::folder().ok_or("the CUDA sources are not here")?;
         let library = std::env::temp_dir().join(format!("crossdock-emulator-{}.so", std::process::id()));
         let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
         let mut command = Command::new(&compiler);
@@ -57,8 +56,10 @@ pub fn stream(host: &TestHost) -> Result<Stream, String> {
         get_interface: Some(get_interface),
         ..abi::Host::new()
     };
-    // Never freed: streams and buffers point at it.
+    // Never freed, since streams and buffers point at it, and within reach of a search for leaks.
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let object: &'static Object = Box::leak(Box::new(Object { table, memory }));
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(&raw const *object as usize);
     // SAFETY: alive for ever, with both counting functions.
     let host = unsafe { Host::retain((&raw const *object).cast()) }.unwrap();
     Ok(Memory::from_host(&host).unwrap().default_stream(Device::CPU).unwrap())

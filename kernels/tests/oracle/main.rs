@@ -16,8 +16,11 @@ use common::Random;
 use crossdock_kernels::table::TABLE;
 use crossdock_memory::{Buffer, BufferMut, Stream};
 
-/// What a kernel is held to: one function for each, which launches it once and more on values of the case's size.
-const ORACLES: &[(&str, fn(&Case<'_>))] = &[
+/// Launches a kernel once and more on values of the case's size, and fails where it did something else than it should.
+type Oracle = fn(&Case<'_>);
+
+/// What each kernel is held to.
+const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_unpack_bits", bits::unpack),
     ("crossdock_pack_bytes", bits::pack),
     ("crossdock_shift_bits", bits::shift),

@@ -30,7 +30,7 @@ pub fn gather(case: &Case<'_>) {
 
 /// Dimensions, where the first element lies, and how many bytes there are.
 fn layout(case: &Case<'_>, width: usize) -> (Vec<Dim>, usize, usize) {
-    let n = case.n.min(20_000).max(1);
+    let n = case.n.clamp(1, 20_000);
     let mut sizes: Vec<usize> = Vec::new();
     let mut left = n;
     for _ in 0..case.below(4) {

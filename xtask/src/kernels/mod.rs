@@ -39,10 +39,14 @@ pub struct Options {
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    let sources = Sources::read(&workspace.root)?;
     if options.check {
-        return check(workspace, &sources);
+        match check(workspace)? {
+            Some(why) => println!("skipped: kernels rebuilt: {why}"),
+            None => println!("{IMAGES}: as the compiler {VERSION} makes it"),
+        }
+        return Ok(());
     }
+    let sources = Sources::read(&workspace.root)?;
     let library = library(workspace)?;
     let images = build(&library, &sources, options.verbose)?;
     let place = workspace.root.join(IMAGES);
@@ -53,28 +57,24 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The record always; and, where the compiler can be had, that it makes the same bytes.
-fn check(workspace: &Workspace, sources: &Sources) -> Result<()> {
+/// Holds the images to the record always; and to what the compiler makes, or says why that was skipped.
+pub fn check(workspace: &Workspace) -> Result<Option<String>> {
     let complaints = check_record(&workspace.root);
     if !complaints.is_empty() {
         bail!("{}", complaints.join("\n"));
     }
     let library = match library(workspace) {
         Ok(library) => library,
-        Err(why) => {
-            println!("skipped: kernels rebuilt: {why:#}");
-            return Ok(());
-        }
+        Err(why) => return Ok(Some(format!("{PACKAGE}=={VERSION} cannot be had: {why:#}"))),
     };
-    let images = build(&library, sources, false)?;
+    let images = build(&library, &Sources::read(&workspace.root)?, false)?;
     let committed = fs::read(workspace.root.join(IMAGES)).with_context(|| format!("cannot read {IMAGES}"))?;
     if images != committed {
         bail!(
             "{IMAGES}: the compiler {VERSION} makes other bytes of the same sources: run `cargo xtask kernels`"
         );
     }
-    println!("{IMAGES}: as the compiler {VERSION} makes it");
-    Ok(())
+    Ok(None)
 }
 
 fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {

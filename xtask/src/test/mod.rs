@@ -40,6 +40,8 @@ enum Step {
     Clippy,
     /// What may be depended on: licences, sources and bans, where cargo-deny is installed
     Deny,
+    /// The CUDA images are what their compiler makes of their sources, where it can be had: cargo xtask kernels --check
+    Kernels,
     /// The plugins, the command and the tests
     Build,
     /// Unit and integration tests

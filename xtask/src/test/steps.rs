@@ -2,6 +2,7 @@
 
 use super::{Outcome, Step, asan, deny, python, sim_cuda, stream};
 use crate::cargo::{Workspace, cargo, run as run_command};
+use crate::kernels;
 use crate::tidy;
 use anyhow::Result;
 use std::process::Command;
@@ -28,6 +29,10 @@ pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> 
             cargo_in_root(&["clippy", "--workspace", "--all-targets"]).args(["--", "-D", "warnings"]),
         ))),
         Step::Deny => deny::run(workspace),
+        Step::Kernels => Ok(match kernels::check(workspace) {
+            Ok(Some(why)) => Outcome::Skipped(why),
+            outcome => Outcome::check(outcome.map(drop)),
+        }),
         Step::Build => Ok(Outcome::check(run_command(with_profile(cargo_in_root(&["build"])).args(TARGETS)))),
         Step::Rust => {
             stream::cargo_test(with_profile(cargo_in_root(&["test"])).args(TARGETS).arg("--no-fail-fast"))
