@@ -5,7 +5,8 @@
 //!
 //! - **Device memory is out of reach.** Addresses lie in reserved address space; a host that dereferences one faults.
 //! - **Work is lazy.** Nothing runs before somebody synchronises or asks, then only what is required, in an order that
-//!   the seed decides. So host code that reads a result too early reads nonsense, each time.
+//!   the seed decides. So host code that reads a result too early reads nonsense, each time. Only where a lot has piled
+//!   up (64 MiB held for it, or 1024 operations on a stream) is the older half worked off.
 //! - **Order is checked**, by vector clocks: an access that is not ordered after what it needs (by the same stream, an
 //!   event that was waited for, or a synchronisation) is reported with both call sites, whether or not it did harm.
 //! - **Kernels** are run by their host twins, which `crossdock_kernel_args` carries. A kernel without one is skipped,
@@ -28,10 +29,12 @@
 //! | `CROSSDOCK_SIM_CUDA_LEAKS` | | `ignore`: say nothing about leaks |
 //! | `CROSSDOCK_SIM_CUDA_TRACE` | 0 | 1: print each call and what it answered |
 //!
-//! A driver that lacks a function is made by `cargo xtask sim-cuda --lack cuCtxRecordEvent`.
+//! Tests in the same process find functions of the simulator's own, by symbol where it was loaded: see
+//! [`exports::control`]. A driver that lacks a function is made by `cargo xtask sim-cuda --lack cuCtxRecordEvent`.
 //!
-//! Simplified: a device has its primary context and no other; every stream is non-blocking, the legacy default one too;
-//! the host's threads share one clock; a captured graph is never launched.
+//! What calls answer in corners (under graph capture, without a current context, to sizes of 0, about pointers) is what an
+//! H200 under driver 580 was seen to answer. Simplified: a device has its primary context and no other; every stream is non-blocking, the legacy default one too;
+//! the host's threads share one clock; a captured graph is never launched; a pool takes exactly the bytes that it needs.
 
 mod capture;
 mod codes;

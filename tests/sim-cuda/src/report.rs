@@ -66,7 +66,7 @@ impl Sites {
         let text = self.describe(site);
         let mut lines = text.lines().map(str::trim);
         let call = lines.next().unwrap_or_default().to_owned();
-        let callers: Vec<&str> = lines.take(3).collect();
+        let callers: Vec<&str> = lines.take(6).collect();
         format!("{call} {}", callers.join(" "))
     }
 }
