@@ -4,6 +4,7 @@ mod context;
 mod device;
 mod driver;
 mod event;
+mod frees;
 mod modules;
 mod pinned;
 mod platform;
@@ -13,7 +14,7 @@ mod reaper;
 mod staging;
 
 pub(crate) use event::CudaEvent;
-pub(crate) use platform::Platform;
 pub use modules::code_for;
+pub(crate) use platform::Platform;
 pub use probe::{CudaDevice, CudaMissing, CudaPresence, probe};
 pub(crate) use reaper::Job;

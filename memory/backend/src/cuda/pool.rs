@@ -12,6 +12,7 @@ use super::driver::{
     POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, RawStream, SUCCESS,
 };
 use super::event::CudaEvent;
+use super::frees::Frees;
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
 use crate::resource::{Refusal, Region, Request, Resource, Uses};
@@ -28,6 +29,7 @@ pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
     freeing: Handle,
+    frees: Arc<Frees>,
     backend: usize,
     reaper: Arc<Reaper>,
 }
@@ -67,7 +69,8 @@ impl DevicePool {
         }
         let freeing = Handle(gpu.take_stream()?);
         drop(_entered);
-        Ok(Self { gpu, pool: Handle(pool), freeing, backend, reaper })
+        let frees = Arc::new(Frees::new(gpu.clone()));
+        Ok(Self { gpu, pool: Handle(pool), freeing, frees, backend, reaper })
     }
 
     /// Lets device `peer` read and write what is allocated here.
@@ -109,7 +112,11 @@ impl DevicePool {
         };
         // SAFETY: allocated from this pool, freed once, after every use by the waits above.
         let code = unsafe { (gpu.driver.mem_free_async)(base, on) };
-        gpu.driver.check("cuMemFreeAsync", code)
+        gpu.driver.check("cuMemFreeAsync", code)?;
+        if on == self.freeing.0 {
+            self.frees.note(on);
+        }
+        Ok(())
     }
 
     /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
@@ -134,6 +141,8 @@ impl Resource for DevicePool {
         let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
         let refused = |function, code| Refusal::Device { function, code };
         let _entered = self.gpu.enter().map_err(|_| refused("cuCtxSetCurrent", 0))?;
+        // Without it the block is a new one, and nothing worse.
+        drop(self.frees.follow(stream.raw, &stream.followed));
         let mut base = 0u64;
         // SAFETY: a pointer to a local; pool and stream are of this context.
         let code =
@@ -158,13 +167,15 @@ impl Resource for DevicePool {
             return;
         }
         // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
-        let (gpu, on) = (self.gpu.clone(), self.freeing);
+        let (gpu, on, frees) = (self.gpu.clone(), self.freeing, self.frees.clone());
         let then = Box::new(move || {
             let on = on;
             if let Ok(_entered) = gpu.enter() {
                 // SAFETY: allocated from this pool, freed once: what was tried before did not get so far, or the driver
                 // refused. Everything that used it has run.
-                unsafe { (gpu.driver.mem_free_async)(base, on.0) };
+                if unsafe { (gpu.driver.mem_free_async)(base, on.0) } == SUCCESS {
+                    frees.note(on.0);
+                }
             }
         });
         self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });

@@ -3,7 +3,7 @@
 mod host;
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -35,11 +35,13 @@ pub(crate) struct Stream {
     pub raw: *mut c_void,
     /// Whether others were told `raw`: what they do with it we do not see.
     pub exposed: AtomicBool,
+    /// Up to which of the blocks that went back elsewhere what follows comes after: see `cuda::frees`.
+    pub followed: AtomicU64,
 }
 
 impl Stream {
     pub(crate) const fn new(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self { backend, device_index, raw, exposed: AtomicBool::new(false) }
+        Self { backend, device_index, raw, exposed: AtomicBool::new(false), followed: AtomicU64::new(0) }
     }
 }
 
