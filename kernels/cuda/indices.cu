@@ -9,9 +9,13 @@ KERNEL(crossdock_check_indices) {
   i64 limit = limit_of(job.value(LIMIT));
   bool is_signed = job.value(SIGNED) != 0;
   if (width != 1 && width != 2 && width != 4 && width != 8) return;
-  u64 found = first_wrong(job, keys.len / width, [=](u64 i) {
-    i64 key = integer_at(keys, i, (u32)width, is_signed);
-    return (key < 0 || key >= limit) && is_set(validity, first + i);
-  });
+  u64 n = keys.len / width, found;
+  auto wrong = [=](u64 i, i64 key) { return (key < 0 || key >= limit) && is_set(validity, first + i); };
+  // Those that Arrow recommends, and the others.
+  if (is_signed && width >= 4) {
+    found = with_offsets(keys, (u32)width, [=](auto key) { return first_wrong(job, n, key, wrong); });
+  } else {
+    found = first_wrong(job, n, Anywhere{keys, (u32)width, is_signed}, wrong);
+  }
   report(job.write(CELL), found);
 }

@@ -8,11 +8,21 @@ KERNEL(crossdock_check_list_views) {
   u32 width = offset_width(job.value(WIDTH));
   i64 limit = limit_of(job.value(LIMIT));
   if (width == 0) return;
-  u64 found = first_wrong(job, min64(offsets.len, sizes.len) / width, [=](u64 i) {
-    i64 offset = offset_at(offsets, i, width), size = offset_at(sizes, i, width);
-    // Two numbers that are not negative have a sum that a u64 holds.
-    return offset < 0 || size < 0 || (u64)offset + (u64)size > (u64)limit;
-  });
+  // Two numbers that are not negative have a sum that a u64 holds.
+  auto wrong = [=](u64, Two two) { return two.a < 0 || two.b < 0 || (u64)two.a + (u64)two.b > (u64)limit; };
+  u64 n = min64(offsets.len, sizes.len) / width, found;
+  if (is_aligned(offsets, width) && is_aligned(sizes, width)) {
+    if (width == 4) {
+      Aligned<i32> offset = {(const i32*)offsets.at}, size = {(const i32*)sizes.at};
+      found = first_wrong(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
+    } else {
+      Aligned<i64> offset = {(const i64*)offsets.at}, size = {(const i64*)sizes.at};
+      found = first_wrong(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
+    }
+  } else {
+    auto load = [=](u64 i) { return Two{offset_at(offsets, i, width), offset_at(sizes, i, width)}; };
+    found = first_wrong(job, n, load, wrong);
+  }
   report(job.write(CELL), found);
 }
 
@@ -24,10 +34,12 @@ KERNEL(crossdock_check_run_ends) {
   u32 width = job.value(WIDTH) == 2 ? 2 : offset_width(job.value(WIDTH));
   i64 covered = limit_of(job.value(COVERED));
   if (width == 0) return;
-  auto end_at = [=](u64 i) { return width == 2 ? (i64)word_at<i16>(ends, i) : offset_at(ends, i, width); };
   u64 n = ends.len / width;
-  u64 found = first_wrong(job, n, [=](u64 i) { return end_at(i) <= (i == 0 ? 0 : end_at(i - 1)); });
-  i64 last = n == 0 ? 0 : end_at(n - 1);
+  u64 found = with_offsets(ends, width, [=](auto at) {
+    auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
+    return first_wrong(job, n, load, [=](u64, Two two) { return two.b <= two.a; });
+  });
+  i64 last = n == 0 ? 0 : integer_at(ends, n - 1, width, true);
   report(job.write(CELL), last < covered ? min64(found, n) : found);
 }
 
@@ -43,13 +55,17 @@ KERNEL(crossdock_check_union) {
   __syncthreads();
   Bytes ids = job.read(IDS), offsets = job.read(OFFSETS);
   u64 found;
+  auto id_at = [=](u64 i) { return (i64)__ldg(ids.at + i); };
   if (offsets.len == 0) {
-    found = first_wrong(job, ids.len, [=](u64 i) { return lens[__ldg(ids.at + i)] == NO_CHILD; });
+    found = first_wrong(job, ids.len, id_at, [=](u64, i64 id) { return lens[id] == NO_CHILD; });
   } else {
-    found = first_wrong(job, min64(ids.len, words_of<i32>(offsets)), [=](u64 i) {
-      u64 len = lens[__ldg(ids.at + i)];
-      i32 offset = word_at<i32>(offsets, i);
-      return len == NO_CHILD || offset < 0 || (u64)offset >= len;
+    auto wrong = [=](u64, Two two) {
+      u64 len = lens[two.a];
+      return len == NO_CHILD || two.b < 0 || (u64)two.b >= len;
+    };
+    u64 n = min64(ids.len, offsets.len / 4);
+    found = with_offsets(offsets, 4, [=](auto offset) {
+      return first_wrong(job, n, [=](u64 i) { return Two{id_at(i), offset(i)}; }, wrong);
     });
   }
   report(job.write(CELL), found);

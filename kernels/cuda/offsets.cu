@@ -8,10 +8,9 @@ KERNEL(crossdock_check_offsets) {
   u32 width = offset_width(job.value(WIDTH));
   i64 limit = limit_of(job.value(LIMIT));
   if (width == 0) return;
-  u64 found = first_wrong(job, from.len / width, [=](u64 i) {
-    i64 before = i == 0 ? 0 : offset_at(from, i - 1, width);
-    i64 offset = offset_at(from, i, width);
-    return offset < before || offset > limit;
+  u64 found = with_offsets(from, width, [=](auto at) {
+    auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
+    return first_wrong(job, from.len / width, load, [=](u64, Two two) { return two.b < two.a || two.b > limit; });
   });
   report(job.write(CELL), found);
 }
@@ -50,14 +49,16 @@ KERNEL(crossdock_convert_offsets) {
   u64 base = job.value(BASE);
   u32 width = offset_width(job.value(WIDTH)), to_width = offset_width(job.value(TO_WIDTH));
   if (width == 0 || to_width == 0) return;
-  u64 found = first_wrong(job, min64(from.len / width, to.len / to_width), [=](u64 i) {
-    i64 offset = (i64)((u64)offset_at(from, i, width) - base);
-    if (to_width == 8) {
-      put_word<i64>(to, i, offset);
-      return false;
-    }
-    put_word<i32>(to, i, (i32)offset);
-    return (i64)(i32)offset != offset;
+  u64 found = with_offsets(from, width, [=](auto at) {
+    return first_wrong(job, min64(from.len / width, to.len / to_width), at, [=](u64 i, i64 offset) {
+      offset = (i64)((u64)offset - base);
+      if (to_width == 8) {
+        put_word<i64>(to, i, offset);
+        return false;
+      }
+      put_word<i32>(to, i, (i32)offset);
+      return (i64)(i32)offset != offset;
+    });
   });
   report(job.write(CELL), found);
 }

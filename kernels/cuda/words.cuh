@@ -71,13 +71,55 @@ DEVICE i64 offset_at(Bytes from, u64 i, u32 width) {
 // 4 or 8; 0 for what is neither.
 DEVICE u32 offset_width(u64 value) { return value == 4 || value == 8 ? (u32)value : 0; }
 
-// The lowest of the job's `n` indices of which `wrong` is true, as far as this thread looks.
-template <class Wrong>
-DEVICE u64 first_wrong(const Job& job, u64 n, const Wrong& wrong) {
+// Words that all lie aligned: read without a branch, so that many loads are under way at once.
+template <class T>
+struct Aligned {
+  const T* at;
+  __device__ __forceinline__ i64 operator()(u64 i) const { return wide(__ldg(at + i)); }
+};
+
+// Words that lie anywhere.
+struct Anywhere {
+  Bytes from;
+  u32 width;
+  bool is_signed;
+  __device__ __forceinline__ i64 operator()(u64 i) const { return integer_at(from, i, width, is_signed); }
+};
+
+DEVICE bool is_aligned(Bytes from, u32 width) { return ((u64)from.at & (width - 1)) == 0; }
+
+// Calls `use` with what reads the signed numbers of 4 or 8 bytes.
+template <class Use>
+DEVICE u64 with_offsets(Bytes from, u32 width, const Use& use) {
+  if (!is_aligned(from, width) || width < 4) return use(Anywhere{from, width, true});
+  return width == 4 ? use(Aligned<i32>{(const i32*)from.at}) : use(Aligned<i64>{(const i64*)from.at});
+}
+
+// Two numbers that are judged together.
+struct Two {
+  i64 a;
+  i64 b;
+};
+
+// The lowest of the job's `n` indices of which `wrong` is true, as far as this thread looks. What `load` reads for several
+// of them is under way before the first is judged.
+template <class Load, class Wrong>
+DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wrong) {
+  const u32 AT_ONCE = 4;
   u64 found = NOTHING;
-#pragma unroll 2
-  for (u64 i = job.thread; i < n; i += job.threads) {
-    if (wrong(i)) found = min64(found, i);
+  u64 i = job.thread;
+  for (; i + (AT_ONCE - 1) * job.threads < n; i += AT_ONCE * job.threads) {
+    decltype(load(0)) loaded[AT_ONCE];
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) loaded[k] = load(i + k * job.threads);
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      if (wrong(i + k * job.threads, loaded[k])) found = min64(found, i + k * job.threads);
+    }
+  }
+#pragma unroll 1
+  for (; i < n; i += job.threads) {
+    if (wrong(i, load(i))) found = min64(found, i);
   }
   return found;
 }

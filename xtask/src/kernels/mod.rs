@@ -7,7 +7,7 @@ mod set;
 
 use crate::cargo::{Workspace, run as run_command};
 use anyhow::{Context, Result, bail};
-use nvrtc::{Compiler, Output};
+use nvrtc::{Compiler, OPTIONS, Output};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -52,7 +52,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let place = workspace.root.join(IMAGES);
     fs::create_dir_all(place.parent().unwrap_or(&place))?;
     fs::write(&place, &images).with_context(|| format!("cannot write {IMAGES}"))?;
-    sources.record(&workspace.root, VERSION, &images)?;
+    sources.record(&workspace.root, &compiler(), &images)?;
     println!("{IMAGES}: {} images, {} KiB", TARGETS.len(), images.len() / 1024);
     Ok(())
 }
@@ -75,6 +75,11 @@ pub fn check(workspace: &Workspace) -> Result<Option<String>> {
         );
     }
     Ok(None)
+}
+
+/// The compiler as it is on record.
+fn compiler() -> String {
+    format!("{VERSION} {}", OPTIONS.join(" "))
 }
 
 fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {

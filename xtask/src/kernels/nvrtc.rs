@@ -12,6 +12,10 @@ pub enum Output {
     Ptx,
 }
 
+/// What every image is compiled with: no file is read but those that are given, so that the bytes are the same wherever they
+/// are made.
+pub const OPTIONS: [&str; 3] = ["--std=c++17", "--default-device", "--no-source-include"];
+
 pub struct Compiled {
     pub image: Vec<u8>,
     /// What the compiler and the assembler said.
@@ -67,12 +71,8 @@ impl Compiler {
         verbose: bool,
     ) -> Result<Compiled> {
         let kind = if output == Output::Cubin { "sm" } else { "compute" };
-        let mut options = vec![
-            format!("--gpu-architecture={kind}_{architecture}"),
-            "--std=c++17".to_owned(),
-            // The same bytes wherever they are made.
-            "--no-source-include".to_owned(),
-        ];
+        let mut options = vec![format!("--gpu-architecture={kind}_{architecture}")];
+        options.extend(OPTIONS.map(str::to_owned));
         if verbose {
             options.push("--ptxas-options=-v".to_owned());
         }

@@ -57,7 +57,7 @@ pub fn check(root: &Path) -> Vec<String> {
         let images = fs::read(root.join(IMAGES)).with_context(|| format!("cannot read {IMAGES}"))?;
         let record =
             fs::read_to_string(root.join(RECORD)).with_context(|| format!("cannot read {RECORD}"))?;
-        Ok(differences(&record, &sources.text(super::VERSION, &images)))
+        Ok(differences(&record, &sources.text(&super::compiler(), &images)))
     };
     compare().unwrap_or_else(|error| vec![format!("{error:#}: run `cargo xtask kernels`")])
 }
