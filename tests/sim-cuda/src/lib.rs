@@ -33,8 +33,9 @@
 //! [`exports::control`]. A driver that lacks a function is made by `cargo xtask sim-cuda --lack cuCtxRecordEvent`.
 //!
 //! What calls answer in corners (under graph capture, without a current context, to sizes of 0, about pointers) is what an
-//! H200 under driver 580 was seen to answer. Simplified: a device has its primary context and no other; every stream is non-blocking, the legacy default one too;
-//! the host's threads share one clock; a captured graph is never launched; a pool takes exactly the bytes that it needs.
+//! H200 under driver 580 was seen to answer. Simplified: a device has its primary context and no other; every stream is
+//! non-blocking, the legacy default one too; the host's threads share one clock; a captured graph is never launched; a
+//! pool takes exactly the bytes that it needs.
 
 mod capture;
 mod codes;

@@ -1,6 +1,6 @@
 //! All that the simulator knows.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use crate::codes::{
@@ -71,14 +71,40 @@ pub(crate) struct Device {
     pub default_pool: Handle,
 }
 
-thread_local! {
-    /// The contexts that are current on this thread; the last one is.
-    static CURRENT: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+/// A thread's contexts. It needs no dropping, so that calls from a thread's last destructors still find it.
+#[derive(Clone, Copy)]
+struct Current {
+    contexts: [Handle; DEEPEST],
+    depth: usize,
 }
 
-/// Does something with this thread's stack of contexts.
-pub(crate) fn with_current<T>(work: impl FnOnce(&mut Vec<Handle>) -> T) -> T {
-    CURRENT.with(|current| work(&mut current.borrow_mut()))
+const DEEPEST: usize = 32;
+
+thread_local! {
+    static CURRENT: Cell<Current> = const { Cell::new(Current { contexts: [0; DEEPEST], depth: 0 }) };
+}
+
+/// The context that is current on this thread, or 0.
+pub(crate) fn current_context() -> Handle {
+    let Current { contexts, depth } = CURRENT.get();
+    depth.checked_sub(1).map_or(0, |top| contexts[top])
+}
+
+/// Makes a context current on top of what is.
+pub(crate) fn push_context(context: Handle) -> Outcome {
+    let mut current = CURRENT.get();
+    *current.contexts.get_mut(current.depth).ok_or(INVALID_VALUE)? = context;
+    current.depth += 1;
+    CURRENT.set(current);
+    Ok(())
+}
+
+/// Takes away what is current, if anything is.
+pub(crate) fn pop_context() -> Option<Handle> {
+    let mut current = CURRENT.get();
+    current.depth = current.depth.checked_sub(1)?;
+    CURRENT.set(current);
+    Some(current.contexts[current.depth])
 }
 
 impl Sim {
@@ -146,9 +172,7 @@ impl Sim {
 
     /// The device whose context is current on this thread, if it works.
     pub(crate) fn current(&self) -> Outcome<usize> {
-        let context =
-            with_current(|stack| stack.last().copied()).filter(|c| *c != 0).ok_or(INVALID_CONTEXT)?;
-        let device = self.device_of(context)?;
+        let device = self.device_of(current_context())?;
         self.usable(device)?;
         Ok(device)
     }

@@ -115,6 +115,31 @@ fn bytes_go_from_device_to_device_in_the_order_that_events_give() {
 }
 
 #[test]
+fn a_threads_last_destructors_may_still_call_the_driver() {
+    struct AtTheEnd(Handle, u64);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            free(self.1, self.0);
+            ok!(cuCtxSynchronize());
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<AtTheEnd>> = const { std::cell::RefCell::new(None) };
+    }
+    let _gpu = Gpu::get();
+    let before = crossdock_sim_cuda_live_blocks();
+    let thread = std::thread::spawn(|| {
+        LAST.with(|last| {
+            enter(0);
+            let home = stream();
+            *last.borrow_mut() = Some(AtTheEnd(home, alloc(BYTES, home)));
+        });
+    });
+    assert!(thread.join().is_ok());
+    assert_eq!(crossdock_sim_cuda_live_blocks(), before);
+}
+
+#[test]
 fn threads_that_work_on_streams_of_their_own_do_not_disturb_each_other() {
     let gpu = Gpu::get();
     let mut context = 0;

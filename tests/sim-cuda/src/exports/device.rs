@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint};
 use crate::codes::{CONTEXT_IS_DESTROYED, INVALID_CONTEXT, INVALID_VALUE, NO_DEVICE, describe};
 use crate::door::guarded;
 use crate::leaks;
-use crate::state::{Handle, put, with_current};
+use crate::state::{Handle, current_context, pop_context, push_context, put};
 
 super::exports! {
     fn cuInit(sim, flags: c_uint) {
@@ -92,7 +92,7 @@ super::exports! {
     }
 
     fn cuCtxGetCurrent(_sim, context: *mut Handle) {
-        put(context, with_current(|stack| stack.last().copied().unwrap_or(0)))
+        put(context, current_context())
     }
 
     fn cuCtxSetCurrent(sim, context: Handle) {
@@ -102,23 +102,17 @@ super::exports! {
                 return Err(CONTEXT_IS_DESTROYED);
             }
         }
-        with_current(|stack| {
-            stack.pop();
-            if context != 0 {
-                stack.push(context);
-            }
-        });
-        Ok(())
+        pop_context();
+        if context == 0 { Ok(()) } else { push_context(context) }
     }
 
     fn cuCtxPushCurrent_v2(sim, context: Handle) {
         sim.device_of(context)?;
-        with_current(|stack| stack.push(context));
-        Ok(())
+        push_context(context)
     }
 
     fn cuCtxPopCurrent_v2(_sim, context: *mut Handle) {
-        let popped = with_current(Vec::pop).ok_or(INVALID_CONTEXT)?;
+        let popped = pop_context().ok_or(INVALID_CONTEXT)?;
         if context.is_null() { Ok(()) } else { put(context, popped) }
     }
 
