@@ -14,7 +14,7 @@ pub enum Output {
 
 /// What every image is compiled with: no file is read but those that are given, so that the bytes are the same wherever they
 /// are made.
-pub const OPTIONS: [&str; 3] = ["--std=c++17", "--default-device", "--no-source-include"];
+pub const OPTIONS: [&str; 3] = ["--std=c++17", "--device-as-default-execution-space", "--no-source-include"];
 
 pub struct Compiled {
     pub image: Vec<u8>,
