@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod array;
+mod counts;
+mod flat;
 mod races;
 mod stranger;
 

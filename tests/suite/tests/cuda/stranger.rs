@@ -1,6 +1,6 @@
 //! Somebody else in the process who uses CUDA: own streams, own memory, own events, and no word of ours.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
 
 use crossdock_plugin_api::abi;
@@ -86,14 +86,20 @@ impl Stranger {
 
     /// How often the host has waited, which only a simulated driver tells.
     fn waits(&self) -> Option<u64> {
-        const WAITS: [&CStr; 3] = [c"cuStreamSynchronize", c"cuEventSynchronize", c"cuCtxSynchronize"];
+        ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"]
+            .iter()
+            .map(|name| self.calls(name))
+            .sum()
+    }
+
+    /// How often a function has been called, which only a simulated driver tells.
+    pub fn calls(&self, name: &str) -> Option<u64> {
+        let name = CString::new(name).unwrap();
         // SAFETY: the simulated driver's own function, which takes a name.
         unsafe {
-            let calls = self
-                .library
-                .get::<unsafe extern "C" fn(*const c_char) -> u64>(b"crossdock_sim_cuda_calls")
-                .ok()?;
-            Some(WAITS.iter().map(|name| calls(name.as_ptr())).sum())
+            let calls =
+                self.library.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"crossdock_sim_cuda_calls");
+            Some(calls.ok()?(name.as_ptr()))
         }
     }
 
@@ -111,6 +117,13 @@ impl Stranger {
         let mut address = 0;
         cu!(self, cuMemAlloc_v2(&mut address => *mut u64, bytes => usize));
         address
+    }
+
+    /// Of the device's memory, what nobody in any process has.
+    pub fn free_bytes(&self) -> usize {
+        let (mut free, mut total) = (0, 0);
+        cu!(self, cuMemGetInfo_v2(&mut free => *mut usize, &mut total => *mut usize));
+        free
     }
 
     pub fn free(&self, address: u64) {

@@ -1,0 +1,82 @@
+//! How often the driver is called for a batch: as often for many columns as for few.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray};
+use crossdock::api::{Capsule, Options};
+use crossdock::{IpcForm, Session, Table};
+
+use super::setting;
+use super::stranger::Stranger;
+
+/// What costs the driver more than a look.
+const COUNTED: [&str; 4] =
+    ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize"];
+
+/// Numbers, text and booleans in turn, some null.
+fn batch(columns: usize) -> RecordBatch {
+    let rows = 1000;
+    let column = |i: usize| -> (String, ArrayRef) {
+        let array: ArrayRef = match i % 3 {
+            0 => Arc::new((0..rows).map(|n| (n % 7 != 0).then_some(n)).collect::<Int64Array>()),
+            1 => Arc::new((0..rows).map(|n| (n % 5 != 0).then(|| n.to_string())).collect::<StringArray>()),
+            _ => Arc::new((0..rows).map(|n| (n % 3 != 0).then_some(n % 2 == 0)).collect::<BooleanArray>()),
+        };
+        (format!("c{i}"), array)
+    };
+    RecordBatch::try_from_iter((0..columns).map(column)).unwrap()
+}
+
+/// The calls of each counted function while `work` is done.
+fn calls(stranger: &Stranger, work: impl FnOnce()) -> [u64; COUNTED.len()] {
+    let count = || COUNTED.map(|name| stranger.calls(name).unwrap());
+    let before = count();
+    work();
+    let after = count();
+    std::array::from_fn(|i| after[i] - before[i])
+}
+
+#[test]
+fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
+    const TEST: &str = "a_batch_of_many_columns_takes_no_more_calls";
+    let Some((host, session, stranger)) = setting(TEST) else { return };
+    if stranger.calls("cuInit").is_none() {
+        let line = format!("skipped: {TEST}: only the simulated driver counts its calls\n");
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    type Work = fn(&Session, &RecordBatch, &[u8], &Table);
+    let kinds: [(&str, Work); 5] = [
+        ("read", |session, _, bytes, _| drop(Table::from_ipc_bytes(session, bytes.to_vec()).unwrap())),
+        ("write", |_, _, _, table| drop(table.to_ipc_bytes(IpcForm::Stream).unwrap())),
+        ("from host", |session, batch, _, _| {
+            drop(Table::from_record_batches(session, batch.schema(), std::slice::from_ref(batch)).unwrap());
+        }),
+        ("out and in", |session, _, _, table| {
+            let (array, schema) = table.to_device_record_batches().unwrap().remove(0);
+            let capsules = vec![Capsule::new(schema), Capsule::new(array)];
+            let reader = session.read_capsules("arrow-c-device", capsules, None, &Options::new()).unwrap();
+            drop(Table::from_reader(session, reader).unwrap());
+        }),
+        ("compact", |session, _, _, table| {
+            let slice = table.batches()[0].slice(3, 900).unwrap();
+            drop(slice.compact(session.stream()).unwrap());
+        }),
+    ];
+    for (what, work) in kinds {
+        let of = |columns: usize| {
+            let batch = batch(columns);
+            let host_table = Table::from_record_batch(&session, &batch).unwrap();
+            let bytes = host_table.to_ipc_bytes(IpcForm::Stream).unwrap();
+            let table = Table::from_ipc_bytes(&session, bytes.clone()).unwrap();
+            // Once to make what is made once: pools, modules, rings.
+            work(&session, &batch, &bytes, &table);
+            session.stream().synchronize().unwrap();
+            calls(&stranger, || work(&session, &batch, &bytes, &table))
+        };
+        let (few, many) = (of(3), of(15));
+        assert_eq!(few, many, "{what}: {COUNTED:?}");
+    }
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
