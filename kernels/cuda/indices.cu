@@ -13,9 +13,9 @@ KERNEL(crossdock_check_indices) {
   auto wrong = [=](u64 i, i64 key) { return (key < 0 || key >= limit) && is_set(validity, first + i); };
   // Those that Arrow recommends, and the others.
   if (is_signed && width >= 4) {
-    found = with_offsets(keys, (u32)width, [=](auto key) { return first_wrong(job, n, key, wrong); });
+    found = with_offsets(keys, (u32)width, [=](auto key) { return first_wrong<decltype(key)::AT_ONCE>(job, n, key, wrong); });
   } else {
-    found = first_wrong(job, n, Anywhere{keys, (u32)width, is_signed}, wrong);
+    found = first_wrong<1>(job, n, Anywhere{keys, (u32)width, is_signed}, wrong);
   }
   report(job.write(CELL), found);
 }

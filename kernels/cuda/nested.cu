@@ -14,14 +14,14 @@ KERNEL(crossdock_check_list_views) {
   if (is_aligned(offsets, width) && is_aligned(sizes, width)) {
     if (width == 4) {
       Aligned<i32> offset = {(const i32*)offsets.at}, size = {(const i32*)sizes.at};
-      found = first_wrong(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
+      found = first_wrong<4>(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
     } else {
       Aligned<i64> offset = {(const i64*)offsets.at}, size = {(const i64*)sizes.at};
-      found = first_wrong(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
+      found = first_wrong<4>(job, n, [=](u64 i) { return Two{offset(i), size(i)}; }, wrong);
     }
   } else {
     auto load = [=](u64 i) { return Two{offset_at(offsets, i, width), offset_at(sizes, i, width)}; };
-    found = first_wrong(job, n, load, wrong);
+    found = first_wrong<1>(job, n, load, wrong);
   }
   report(job.write(CELL), found);
 }
@@ -37,7 +37,7 @@ KERNEL(crossdock_check_run_ends) {
   u64 n = ends.len / width;
   u64 found = with_offsets(ends, width, [=](auto at) {
     auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
-    return first_wrong(job, n, load, [=](u64, Two two) { return two.b <= two.a; });
+    return first_wrong<decltype(at)::AT_ONCE>(job, n, load, [=](u64, Two two) { return two.b <= two.a; });
   });
   i64 last = n == 0 ? 0 : integer_at(ends, n - 1, width, true);
   report(job.write(CELL), last < covered ? min64(found, n) : found);
@@ -57,7 +57,7 @@ KERNEL(crossdock_check_union) {
   u64 found;
   auto id_at = [=](u64 i) { return (i64)__ldg(ids.at + i); };
   if (offsets.len == 0) {
-    found = first_wrong(job, ids.len, id_at, [=](u64, i64 id) { return lens[id] == NO_CHILD; });
+    found = first_wrong<4>(job, ids.len, id_at, [=](u64, i64 id) { return lens[id] == NO_CHILD; });
   } else {
     auto wrong = [=](u64, Two two) {
       u64 len = lens[two.a];
@@ -65,7 +65,7 @@ KERNEL(crossdock_check_union) {
     };
     u64 n = min64(ids.len, offsets.len / 4);
     found = with_offsets(offsets, 4, [=](auto offset) {
-      return first_wrong(job, n, [=](u64 i) { return Two{id_at(i), offset(i)}; }, wrong);
+      return first_wrong<decltype(offset)::AT_ONCE>(job, n, [=](u64 i) { return Two{id_at(i), offset(i)}; }, wrong);
     });
   }
   report(job.write(CELL), found);

@@ -10,7 +10,7 @@ KERNEL(crossdock_check_offsets) {
   if (width == 0) return;
   u64 found = with_offsets(from, width, [=](auto at) {
     auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
-    return first_wrong(job, from.len / width, load, [=](u64, Two two) { return two.b < two.a || two.b > limit; });
+    return first_wrong<decltype(at)::AT_ONCE>(job, from.len / width, load, [=](u64, Two two) { return two.b < two.a || two.b > limit; });
   });
   report(job.write(CELL), found);
 }
@@ -50,7 +50,7 @@ KERNEL(crossdock_convert_offsets) {
   u32 width = offset_width(job.value(WIDTH)), to_width = offset_width(job.value(TO_WIDTH));
   if (width == 0 || to_width == 0) return;
   u64 found = with_offsets(from, width, [=](auto at) {
-    return first_wrong(job, min64(from.len / width, to.len / to_width), at, [=](u64 i, i64 offset) {
+    return first_wrong<decltype(at)::AT_ONCE>(job, min64(from.len / width, to.len / to_width), at, [=](u64 i, i64 offset) {
       offset = (i64)((u64)offset - base);
       if (to_width == 8) {
         put_word<i64>(to, i, offset);

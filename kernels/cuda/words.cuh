@@ -74,12 +74,14 @@ DEVICE u32 offset_width(u64 value) { return value == 4 || value == 8 ? (u32)valu
 // Words that all lie aligned: read without a branch, so that many loads are under way at once.
 template <class T>
 struct Aligned {
+  static const u32 AT_ONCE = 4;
   const T* at;
   __device__ __forceinline__ i64 operator()(u64 i) const { return wide(__ldg(at + i)); }
 };
 
 // Words that lie anywhere.
 struct Anywhere {
+  static const u32 AT_ONCE = 1;
   Bytes from;
   u32 width;
   bool is_signed;
@@ -103,9 +105,8 @@ struct Two {
 
 // The lowest of the job's `n` indices of which `wrong` is true, as far as this thread looks. What `load` reads for several
 // of them is under way before the first is judged.
-template <class Load, class Wrong>
+template <u32 AT_ONCE, class Load, class Wrong>
 DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wrong) {
-  const u32 AT_ONCE = 4;
   u64 found = NOTHING;
   u64 i = job.thread;
   for (; i + (AT_ONCE - 1) * job.threads < n; i += AT_ONCE * job.threads) {
@@ -117,6 +118,7 @@ DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wro
       if (wrong(i + k * job.threads, loaded[k])) found = min64(found, i + k * job.threads);
     }
   }
+  if (AT_ONCE == 1) return found;
 #pragma unroll 1
   for (; i < n; i += job.threads) {
     if (wrong(i, load(i))) found = min64(found, i);
