@@ -235,6 +235,11 @@ impl Block {
 }
 
 impl Slots {
+    /// What they all lie in; `None` where none of them has bytes.
+    pub fn block(&self) -> Option<&Buffer> {
+        self.block.as_ref()
+    }
+
     /// The next buffer; `None` inside where it has no bytes.
     pub fn next(&mut self) -> Result<Option<Buffer>> {
         let (offset, bytes) = self

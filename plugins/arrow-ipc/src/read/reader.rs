@@ -11,7 +11,8 @@ use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source,
 use super::build::{Builder, Shape};
 use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
-use super::loading::Loading;
+use super::in_flight::InFlight;
+use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use crate::footer_metadata;
@@ -34,6 +35,7 @@ pub struct Reader {
     messages: Messages,
     dictionaries: Dictionaries,
     under_way: VecDeque<UnderWay>,
+    in_flight: InFlight,
     ended: bool,
     /// Asked again after a failure, it fails again: an end would be taken for that of the table.
     failed: Option<Error>,
@@ -93,6 +95,7 @@ impl Reader {
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
             under_way: VecDeque::new(),
+            in_flight: InFlight::new(),
             ended: false,
             failed: None,
             warned: false,
@@ -115,7 +118,10 @@ impl Reader {
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
         while !self.ended && self.under_way.len() <= self.pool.width() {
-            let ahead: u64 = self.under_way.iter().map(UnderWay::bytes).sum();
+            let ahead = self.in_flight.bytes()? + self.under_way.iter().map(UnderWay::bytes).sum::<u64>();
+            if self.under_way.is_empty() {
+                self.in_flight.wait(budget)?;
+            }
             if !self.under_way.is_empty() && ahead >= budget {
                 break;
             }
@@ -200,7 +206,7 @@ impl Reader {
                 }
                 Some(UnderWay::Failed(error)) => return Err(error),
                 Some(UnderWay::Dictionary { id, is_delta, meta, body }) => {
-                    let slots = body.finish(&uploads, check)?;
+                    let slots = self.finish(body, &uploads, check)?;
                     let column = self.values_of(id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
@@ -217,7 +223,7 @@ impl Reader {
                 Some(UnderWay::Batch { meta, body, position, metadata }) => {
                     let number = self.batches;
                     self.batches += 1;
-                    let slots = body.finish(&uploads, check)?;
+                    let slots = self.finish(body, &uploads, check)?;
                     let batch = self
                         .assemble(&meta, slots, stream, call)
                         .map_err(|e| e.context(format_args!("record batch {number}")))?;
@@ -226,6 +232,12 @@ impl Reader {
                 }
             }
         }
+    }
+
+    fn finish(&mut self, body: Loading, uploads: &Stream, check: impl Fn() -> Result<()>) -> Result<Slots> {
+        let slots = body.finish(uploads, check)?;
+        slots.block().into_iter().for_each(|block| self.in_flight.add(block));
+        Ok(slots)
     }
 
     /// Streams that were put one after another into a file are no longer stream.
@@ -241,7 +253,7 @@ impl Reader {
     fn assemble(
         &mut self,
         meta: &BatchMeta,
-        slots: super::loading::Slots,
+        slots: Slots,
         stream: &Stream,
         call: &Call<'_>,
     ) -> Result<DeviceBatch> {

@@ -33,7 +33,7 @@ use self::workers::Workers;
 use super::driver::{Context, DevicePtr, Driver, RawStream};
 
 const CHUNK_BYTES: usize = 2 << 20;
-/// Twelve threads keep the link busy with three chunks each; the fourth is for whoever copies beside them.
+/// Three for each of twelve threads, and a quarter for whoever copies beside them.
 const MOST_CHUNKS: usize = 48;
 /// Chunks for what is small, so that many such copies can be in flight.
 const SMALL_CHUNK_BYTES: usize = 64 << 10;

@@ -11,7 +11,8 @@ use super::job::Job;
 use super::ring::Ring;
 use crate::cuda::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 
-/// Twelve fill the link, eight come close; more would take cores from those who make the bytes.
+/// Six fill the link with bytes that are there; the others make up for pages that have to be made or found first. More
+/// would take cores from those who make the bytes.
 const MOST_THREADS: usize = 12;
 
 /// Started with the first job, joined when dropped. Whoever calls works too, so one thread fewer is started than works.
