@@ -32,5 +32,7 @@ fn bytes_go_from_one_device_to_the_other_on_either_ones_stream() {
             t.free(second);
         }
     }
-    assert_eq!(t.pointer(t.upload(other, &[1]).unwrap().address).unwrap().0, other);
+    let held = t.upload(other, &[1]).unwrap();
+    assert_eq!(t.pointer(held.address).unwrap().0, other);
+    t.free(held);
 }

@@ -103,6 +103,18 @@ impl Stranger {
         }
     }
 
+    /// On a simulated device: what is on the stream stays late even if somebody asks for it, until it is let go.
+    pub fn hold(&self, stream: Handle, on: bool) {
+        // SAFETY: the simulated driver's own function, on a stream of ours.
+        unsafe {
+            if let Ok(hold) =
+                self.library.get::<unsafe extern "C" fn(Handle, c_int)>(b"crossdock_sim_cuda_hold")
+            {
+                hold(stream, on.into());
+            }
+        }
+    }
+
     /// Whether what was recorded is still to come.
     fn is_pending(&self, event: Handle) -> bool {
         // SAFETY: an event of the stranger's.
