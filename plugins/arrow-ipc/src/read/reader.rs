@@ -16,7 +16,7 @@ use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
 use super::pipe;
 use crate::footer_metadata;
-use crate::limits::DEFAULT_BYTES_AHEAD;
+use crate::limits::{DEFAULT_BYTES_AHEAD, DEFAULT_BYTES_AHEAD_OF_DEVICE};
 use crate::pool::Pool;
 use crate::wire::{BatchMeta, Column, Header, Schema};
 
@@ -116,7 +116,11 @@ impl Reader {
 
     /// Starts what should be under way: as many messages as there are threads, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
-        let budget = if call.byte_budget() > 0 { call.byte_budget() } else { DEFAULT_BYTES_AHEAD };
+        let budget = match (call.byte_budget(), self.device) {
+            (0, Device::CPU) => DEFAULT_BYTES_AHEAD,
+            (0, _) => DEFAULT_BYTES_AHEAD_OF_DEVICE,
+            (wish, _) => wish,
+        };
         while !self.ended && self.under_way.len() <= self.pool.width() {
             let ahead = self.in_flight.bytes()? + self.under_way.iter().map(UnderWay::bytes).sum::<u64>();
             if self.under_way.is_empty() {
