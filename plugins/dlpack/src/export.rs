@@ -134,6 +134,12 @@ impl Exported {
         }
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         let (rows, from) = (batch.len(), batch.device());
+        if from != call.device() && rows > 0 && self.writing.copy == Copy::Never {
+            return Err(Error::unsupported(format!(
+                "it lies on {from}, expected {}, where the tensors are to be, as copy=never was asked for",
+                call.device()
+            )));
+        }
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let device = if rows == 0 { call.device() } else { batch.device() };
         let export = Export {
@@ -221,11 +227,7 @@ impl Export {
         let Some(buffer) = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
             return Ok((None, true));
         };
-        let why = match (column.bits, self.moved) {
-            (true, _) => Some("bits become bytes"),
-            (false, true) => Some("it lies on another device"),
-            (false, false) => self.writing.must_copy(),
-        };
+        let why = if column.bits { Some("bits become bytes") } else { self.writing.must_copy() };
         if let (Some(why), Copy::Never) = (why, self.writing.copy) {
             return Err(Error::unsupported(format!("{why}, and copy=never was asked for")));
         }
@@ -236,7 +238,7 @@ impl Export {
             return Ok((Some(bytes.freeze(stream)?), true));
         }
         let range = buffer.slice(offset * width, len * width)?;
-        if why.is_none() || self.moved {
+        if self.moved || why.is_none() {
             return Ok((Some(range), self.moved));
         }
         let mut copy = stream.memory().alloc(stream, len * width)?;

@@ -205,6 +205,11 @@ impl Imported {
     fn any(&mut self, call: &Call<'_>) -> Result<Owned<abi::Batch>> {
         let schema = self.known_schema()?;
         let rows = rows(&self.batch);
+        // Wherever a tensor lies, it is the call's stream that its producer has made wait.
+        let ready = match self.batch.iter().all(Tensor::is_ready_now) {
+            true => Ready::Now,
+            false => call_stream(&self.memory, call, call.device())?.record()?,
+        };
         let mut tensors = self.next_batch().into_iter();
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (column, field) in self.columns.iter().zip(schema.fields()) {
@@ -212,7 +217,7 @@ impl Imported {
             let tensor = next()?;
             let mask = if self.each == 2 { Some(next()?) } else { None };
             let array = call_stream(&self.memory, call, tensor.device)
-                .and_then(|stream| array(column, field, tensor, mask, rows, &stream));
+                .and_then(|stream| array(column, field, tensor, mask, rows, &ready, &stream));
             arrays.push(array.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
         }
         let batch = DeviceBatch::try_new(schema, rows, arrays)?;
@@ -226,20 +231,21 @@ fn rows(batch: &[Tensor]) -> usize {
     batch.first().map_or(0, Tensor::rows)
 }
 
-/// One column. Its tensor is ready on the stream.
+/// One column. Its tensor is ready after `ready`; what is made of it is made on the stream, which is one of its device.
 fn array(
     column: &Column,
     field: &Field,
     tensor: Tensor,
     mask: Option<Tensor>,
     rows: usize,
+    ready: &Ready,
     stream: &Stream,
 ) -> Result<DeviceArray> {
-    let validity = mask.map(|mask| bits_of(mask, &[], true, stream)).transpose()?.flatten();
+    let validity = mask.map(|mask| bits_of(mask, &[], true, ready, stream)).transpose()?.flatten();
     let values = if column.bits {
-        bits_of(tensor, &column.order(), false, stream)?
+        bits_of(tensor, &column.order(), false, ready, stream)?
     } else {
-        bytes_of(tensor, &column.order(), stream)?.map(|(buffer, _)| buffer)
+        bytes_of(tensor, &column.order(), ready, stream)?.map(|(buffer, _)| buffer)
     };
     // The types from the outermost list to the values, and how many of each there are.
     let mut levels = vec![(field.data_type(), rows)];
@@ -266,14 +272,20 @@ fn array(
 
 /// The elements side by side, in this order of a row's dimensions, and where they begin: in place where that is so, else
 /// gathered. `None` where there are none.
-fn bytes_of(tensor: Tensor, order: &[usize], stream: &Stream) -> Result<Option<(Buffer, usize)>> {
+fn bytes_of(
+    tensor: Tensor,
+    order: &[usize],
+    ready: &Ready,
+    stream: &Stream,
+) -> Result<Option<(Buffer, usize)>> {
     let (elements, width) = (tensor.strides.elements(), tensor.element.width());
     if elements == 0 {
         return Ok(None);
     }
     let in_place = tensor.is_in_place(order);
     let dims = tensor.strides.gathered(order, width);
-    let (buffer, first) = tensor.into_buffer(stream.record()?);
+    let ready = if tensor.is_ready_now() { Ready::Now } else { ready.clone() };
+    let (buffer, first) = tensor.into_buffer(ready);
     if in_place {
         return Ok(Some((buffer, first)));
     }
@@ -283,9 +295,15 @@ fn bytes_of(tensor: Tensor, order: &[usize], stream: &Stream) -> Result<Option<(
 }
 
 /// The same for booleans, as bits.
-fn bits_of(tensor: Tensor, order: &[usize], invert: bool, stream: &Stream) -> Result<Option<Buffer>> {
+fn bits_of(
+    tensor: Tensor,
+    order: &[usize],
+    invert: bool,
+    ready: &Ready,
+    stream: &Stream,
+) -> Result<Option<Buffer>> {
     let elements = tensor.strides.elements();
-    let Some((bytes, first)) = bytes_of(tensor, order, stream)? else { return Ok(None) };
+    let Some((bytes, first)) = bytes_of(tensor, order, ready, stream)? else { return Ok(None) };
     let mut bits = stream.memory().alloc(stream, elements.div_ceil(8))?;
     pack_bytes(stream, &bytes, first, elements, invert, &mut bits, 0)?;
     Ok(Some(bits.freeze(stream)?))

@@ -37,6 +37,8 @@ pub(crate) struct Tensor {
     pub(crate) element: Element,
     pub(crate) strides: Strides,
     pub(crate) device: Device,
+    /// Host memory that devices write too: ready in a stream's order, unlike any other host memory.
+    pinned: bool,
     /// Of its first element; 0 if it has none.
     address: u64,
 }
@@ -95,12 +97,18 @@ impl Tensor {
         }
         let address = if strides.elements() == 0 { 0 } else { address };
         let device = device_of(tensor.device, address, memory)?;
-        Ok(Self { managed, element, strides, device, address })
+        let pinned = tensor.device.device_type == DLDeviceType::CUDAHOST;
+        Ok(Self { managed, element, strides, device, pinned, address })
     }
 
     /// Its rows.
     pub(crate) fn rows(&self) -> usize {
         self.strides.rows()
+    }
+
+    /// Whether its bytes are there without anybody's waiting: DLPack has no streams on the CPU.
+    pub(crate) fn is_ready_now(&self) -> bool {
+        self.device == Device::CPU && !self.pinned
     }
 
     /// Whether its elements may stand in Arrow's buffers where they are: in this order side by side, and aligned.
@@ -126,27 +134,37 @@ impl Tensor {
     }
 }
 
-/// Where a tensor lies. Pinned host memory is host memory; of managed memory the driver is asked, for producers may say
-/// device 0 of any.
+/// Where a tensor lies. Pinned host memory is host memory. What is said of CUDA memory is put to the driver, before a kernel
+/// that believes it takes the whole context with it: managed memory may be said to be device 0's and be any device's.
 fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
-    let unknown = |device: Device| {
-        let known = memory.devices().unwrap_or_default();
-        let known: Vec<_> = known.iter().map(|info| info.name.clone()).collect();
-        Err(Error::device(format!("it lies on {device}, expected one of {}", known.join(", "))))
-    };
-    match device.device_type {
-        DLDeviceType::CPU | DLDeviceType::CUDAHOST => Ok(Device::CPU),
+    let declared = match device.device_type {
+        DLDeviceType::CPU | DLDeviceType::CUDAHOST => return Ok(Device::CPU),
         DLDeviceType(other) => {
-            let r#type = i32::try_from(other).unwrap_or(i32::MAX);
-            let mut device = Device::from_arrow(r#type, device.device_id.into());
-            if r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
-                device = memory.pointer(address)?.0;
-            }
-            if memory.devices()?.iter().any(|info| info.device == device) {
-                return Ok(device);
-            }
-            unknown(device)
+            Device::from_arrow(i32::try_from(other).unwrap_or(i32::MAX), device.device_id.into())
         }
+    };
+    let is_managed = declared.r#type == abi::DEVICE_CUDA_MANAGED;
+    let works_on = |device: Device| if is_managed { Device::cuda(device.id) } else { device };
+    let devices = memory.devices()?;
+    if !devices.iter().any(|info| info.device == works_on(declared)) {
+        let known: Vec<_> = devices.iter().map(|info| info.name.as_str()).collect();
+        return Err(Error::device(format!("it lies on {declared}, expected one of {}", known.join(", "))));
+    }
+    if address == 0 || !matches!(declared.r#type, abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED) {
+        return Ok(works_on(declared));
+    }
+    let found = memory.pointer(address)?.0;
+    match found.r#type {
+        abi::DEVICE_CUDA_MANAGED => Ok(Device::cuda(found.id)),
+        // Host memory that is mapped into devices' is every device's.
+        abi::DEVICE_CUDA_HOST => Ok(works_on(declared)),
+        abi::DEVICE_CUDA if is_managed || found == declared => Ok(found),
+        abi::DEVICE_CUDA => Err(Error::bad_data(format!(
+            "it is said to lie on {declared}, and the driver says that {address:#x} is memory of {found}"
+        ))),
+        _ => Err(Error::bad_data(format!(
+            "it is said to lie on {declared}, and the driver knows of no memory of a device at {address:#x}"
+        ))),
     }
 }
 
