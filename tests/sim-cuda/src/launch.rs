@@ -164,7 +164,11 @@ impl Sim {
 
     /// Whether a kernel on `device` may touch a block.
     fn reaches(&self, device: usize, id: BlockId) -> bool {
-        match self.blocks.get(&id).map(|block| block.kind) {
+        let block = self.blocks.get(&id);
+        if block.is_some_and(|block| block.managed) {
+            return true;
+        }
+        match block.map(|block| block.kind) {
             Some(Kind::Device { device: home, pool }) => {
                 let shared = |pool: Handle| self.pools.get(&pool).is_some_and(|p| p.peers.contains(&device));
                 home == device || (self.config.peer && pool.is_some_and(shared))

@@ -15,6 +15,8 @@ pub(crate) struct Block {
     /// As asked for.
     pub bytes: u64,
     pub kind: Kind,
+    /// cuMemAllocManaged's: each device may touch it, and here the host may not.
+    pub managed: bool,
     pub real: Real,
     pub history: History,
     pub allocated: Site,
@@ -64,6 +66,7 @@ impl Sim {
             begin,
             bytes,
             kind: Kind::Device { device, pool },
+            managed: false,
             real,
             history: History::new(bytes, allocation),
             allocated: site,
@@ -114,6 +117,7 @@ impl Sim {
             begin: real.pointer() as u64,
             bytes,
             kind,
+            managed: false,
             real,
             history: History::new(bytes, None),
             allocated: site,

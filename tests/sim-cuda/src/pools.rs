@@ -76,6 +76,16 @@ impl Sim {
         Ok(address)
     }
 
+    /// The current device's, and within reach of all.
+    pub(crate) fn alloc_managed(&mut self, bytes: u64) -> Outcome<u64> {
+        let address = self.alloc_direct(bytes)?;
+        let id = self.find(address).map(|(id, _)| id);
+        if let Some(block) = id.and_then(|id| self.blocks.get_mut(&id)) {
+            block.managed = true;
+        }
+        Ok(address)
+    }
+
     /// An allocation as work on a stream: whatever uses the block comes after it.
     pub(crate) fn alloc_async(&mut self, handle: Handle, bytes: u64, slot: usize) -> Outcome<u64> {
         let pool = self.pool(handle)?;

@@ -148,6 +148,23 @@ fn the_driver_knows_where_a_pointer_belongs() {
 }
 
 #[test]
+fn managed_memory_is_a_device_s_and_says_that_it_is_managed() {
+    let _gpu = Gpu::get();
+    let home = stream();
+    let (mut block, other) = (0, alloc(100, home));
+    ok!(cuMemAllocManaged(&mut block, 100, 1));
+    let managed = |address| {
+        let mut managed = -1i32;
+        ok!(cuPointerGetAttribute((&raw mut managed).cast(), 8, address));
+        managed
+    };
+    assert_eq!((managed(block + 9), managed(other)), (1, 0));
+    assert_eq!(about(block), (2, 0, block, 100));
+    ok!(cuMemFree_v2(block));
+    free(other, home);
+}
+
+#[test]
 fn fresh_device_memory_holds_nonsense() {
     let _gpu = Gpu::get();
     let home = stream();

@@ -45,6 +45,11 @@ super::exports! {
         put(address, sim.alloc_direct(bytes as u64)?)
     }
 
+    fn cuMemAllocManaged(sim, address: *mut u64, bytes: usize, _flags: c_uint) {
+        put(address, 0)?;
+        put(address, sim.alloc_managed(bytes as u64)?)
+    }
+
     fn cuMemFree_v2(sim, address: u64) {
         sim.free_now(address)
     }
@@ -252,7 +257,8 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
             2 => put(data.cast::<c_uint>(), block.map_or(0, |_| if on_device { 2 } else { 1 })),
             3 => put(data.cast::<u64>(), block.map_or(0, |_| address)),
             4 => put(data.cast::<u64>(), if on_device { 0 } else { address }),
-            6 | 8 => put(data.cast::<c_int>(), 0),
+            6 => put(data.cast::<c_int>(), 0),
+            8 => put(data.cast::<c_int>(), block.is_some_and(|block| block.managed).into()),
             7 => put(data.cast::<u64>(), id),
             9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
             11 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.begin)),
