@@ -4,9 +4,12 @@
 
 mod array;
 mod counts;
+mod dlpack;
 mod flat;
 mod races;
 mod stranger;
+mod tensor;
+mod two_devices;
 
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -25,8 +28,7 @@ fn setting(test: &str) -> Option<(Host, Session, Turn)> {
     static STRANGER: OnceLock<Stranger> = OnceLock::new();
     let backend = Backend::builder().build();
     if let Err(missing) = backend.cuda() {
-        let line = format!("skipped: {test}: {missing}\n");
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
+        skip(test, &missing.to_string());
         return None;
     }
     let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
@@ -35,6 +37,10 @@ fn setting(test: &str) -> Option<(Host, Session, Turn)> {
     stranger.enter();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     Some((host, session, Turn { stranger, _turn: turn }))
+}
+
+fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
 /// The stranger, for one test.

@@ -15,18 +15,18 @@ use crossdock_plugin_api::{Owned, abi};
 use super::array::{address_of, array, schema};
 use super::setting;
 
-const ROWS: usize = 100_003;
-const BYTES: usize = ROWS * 8;
+pub const ROWS: usize = 100_003;
+pub const BYTES: usize = ROWS * 8;
 
-fn values(seed: i64) -> Vec<i64> {
+pub fn values(seed: i64) -> Vec<i64> {
     (0..ROWS as i64).map(|i| i * 7 + seed).collect()
 }
 
-fn bytes(values: &[i64]) -> Vec<u8> {
+pub fn bytes(values: &[i64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-fn expected(values: Vec<i64>) -> RecordBatch {
+pub fn expected(values: Vec<i64>) -> RecordBatch {
     RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from(values))]).unwrap()
 }
 
@@ -146,7 +146,7 @@ fn a_strangers_array_is_released_after_our_last_use_and_the_drop_does_not_wait()
 }
 
 /// Work of other threads; fails after a minute.
-fn wait_for(done: impl Fn() -> bool) {
+pub fn wait_for(done: impl Fn() -> bool) {
     let begin = Instant::now();
     while !done() {
         assert!(begin.elapsed() < Duration::from_secs(60), "it never came");

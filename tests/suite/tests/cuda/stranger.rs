@@ -37,13 +37,18 @@ unsafe impl Sync for Stranger {}
 impl Stranger {
     /// In device 0's primary context.
     pub fn new() -> Self {
+        Self::on(0)
+    }
+
+    /// In a device's primary context.
+    pub fn on(ordinal: c_int) -> Self {
         // SAFETY: the driver's library, which is loaded already.
         let library =
             unsafe { Library::new("libcuda.so.1").or_else(|_| Library::new("libcuda.so")) }.unwrap();
         let mut stranger = Self { library, context: null_mut(), late_copy: null_mut() };
         let mut context: Handle = null_mut();
         cu!(stranger, cuInit(0 => c_uint));
-        cu!(stranger, cuDevicePrimaryCtxRetain(&mut context => *mut Handle, 0 => c_int));
+        cu!(stranger, cuDevicePrimaryCtxRetain(&mut context => *mut Handle, ordinal => c_int));
         stranger.context = context;
         stranger.enter();
         let image = concat!(include_str!("late_copy.ptx"), "\0");
@@ -60,6 +65,27 @@ impl Stranger {
     /// Makes the context current on this thread, where it stays.
     pub fn enter(&self) {
         cu!(self, cuCtxSetCurrent(self.context => Handle));
+    }
+
+    /// What is current on this thread.
+    pub fn current(&self) -> Handle {
+        let mut context: Handle = null_mut();
+        cu!(self, cuCtxGetCurrent(&mut context => *mut Handle));
+        context
+    }
+
+    /// Makes this context current on this thread, or none.
+    pub fn make_current(&self, context: Handle) {
+        cu!(self, cuCtxSetCurrent(context => Handle));
+    }
+
+    /// In the stranger's context, and then back to whichever was current.
+    pub fn within<R>(&self, work: impl FnOnce() -> R) -> R {
+        let before = self.current();
+        self.enter();
+        let made = work();
+        self.make_current(before);
+        made
     }
 
     pub fn stream(&self) -> Handle {
@@ -129,6 +155,24 @@ impl Stranger {
         let mut address = 0;
         cu!(self, cuMemAlloc_v2(&mut address => *mut u64, bytes => usize));
         address
+    }
+
+    /// Memory that every device reaches.
+    pub fn alloc_managed(&self, bytes: usize) -> u64 {
+        let mut address = 0;
+        cu!(self, cuMemAllocManaged(&mut address => *mut u64, bytes => usize, 1 => c_uint));
+        address
+    }
+
+    /// Host memory that devices reach.
+    pub fn alloc_pinned(&self, bytes: usize) -> u64 {
+        let mut address = 0;
+        cu!(self, cuMemHostAlloc(&mut address => *mut u64, bytes => usize, 1 => c_uint));
+        address
+    }
+
+    pub fn free_pinned(&self, address: u64) {
+        cu!(self, cuMemFreeHost(address => u64));
     }
 
     /// Of the device's memory, what nobody in any process has.
