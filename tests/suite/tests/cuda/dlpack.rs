@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock::Table;
 use crossdock::api::Options;
+use crossdock_arrays::export_schema;
 use crossdock_plugin_api::abi;
 
-use super::array::schema;
+use super::array::{array, schema};
 use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
 use super::setting;
 use super::tensor::{CUDA_0, Taken, import, lies_on, tensor, told};
@@ -113,6 +114,38 @@ fn a_tensor_of_work_under_way_is_read_by_a_stranger_that_waits_for_the_sessions_
         [a, b].into_iter().for_each(|address| stranger.free(address));
     }
     drop((table, session));
+    assert_eq!(host.settle(), []);
+}
+
+/// The consumer waits for the session's stream and for nothing else: that stream waits for whoever makes the data.
+#[test]
+fn a_tensor_of_what_another_stream_makes_is_ready_when_the_sessions_stream_is() {
+    let Some((host, session, stranger)) = setting("a_tensor_of_what_another_stream_makes") else { return };
+    let (theirs, reader) = (stranger.stream(), stranger.stream());
+    for copy in ["needed", "always"] {
+        let released = Arc::<AtomicUsize>::default();
+        let (source, target) = (stranger.upload(&bytes(&values(6))), stranger.upload(&vec![0; BYTES]));
+        stranger.hold(theirs, true);
+        stranger.late_copy(theirs, target, source, BYTES);
+        let written = stranger.record(theirs);
+        let array = array(target, ROWS, written, &released);
+        let watch = stranger.watch();
+        let table =
+            Table::from_device_record_batch(&session, array, export_schema(&schema()).unwrap()).unwrap();
+        let options = Options::new().with("copy", copy);
+        let mut writer = session.write_capsules("dlpack", &schema(), &options).unwrap();
+        let lent = Taken::take(writer.write(table.batches()[0].clone()).unwrap().remove(0));
+        assert_eq!(lent.address() == target, copy == "needed");
+        watch.nobody_waited_for(written);
+        let given = stranger.record(session.stream().native());
+        stranger.wait(reader, given);
+        stranger.hold(theirs, false);
+        assert_eq!(stranger.download(reader, lent.address(), BYTES), bytes(&values(6)));
+        drop((lent, writer, table));
+        wait_for(|| released.load(Ordering::SeqCst) == 1);
+        [source, target].into_iter().for_each(|address| stranger.free(address));
+    }
+    drop(session);
     assert_eq!(host.settle(), []);
 }
 
