@@ -4,8 +4,8 @@
 mod c_device;
 mod dlpack;
 mod files;
-mod kernels;
 mod ipc;
+mod kernels;
 mod load;
 mod long;
 mod peer;
@@ -84,6 +84,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     if arguments.only.as_deref() == Some("ipc") {
         std::fs::create_dir_all(&arguments.data)?;
         return ipc::figures(&ipc);
+    }
+    if arguments.only.as_deref() == Some("cuda") {
+        return c_device::on_cuda();
     }
     let wanted = |name: &str| arguments.only.as_deref().is_none_or(|only| name.contains(only));
     if wanted("kernels") {

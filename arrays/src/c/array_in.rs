@@ -7,6 +7,7 @@ use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Resul
 use crossdock_plugin_api::{Owned, abi};
 
 use super::metadata;
+use super::plain::is_plain;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 
@@ -47,6 +48,9 @@ pub fn check_batch_array(
     schema: &SchemaRef,
     memory: &Memory,
 ) -> Result<bool> {
+    if is_plain(array, schema) {
+        return Ok(true);
+    }
     // The tree is gone before this function returns, and `array` is borrowed as long.
     let mut reader = Reader::new(array, ForeignOwner::new(()))?;
     // SAFETY: `Owned` vouches for the array, which the caller's borrow keeps; nobody told its sizes.
@@ -118,7 +122,10 @@ impl Reader {
     /// The buffers will keep the array.
     fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
         let mut reader = Self::new(&raw, ForeignOwner::new(()))?;
+        let sync_event = raw.sync_event;
         reader.owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
+        // SAFETY: `Owned` vouched for the struct, so for the event, which lives as long as the array.
+        reader.ready = unsafe { Ready::from_sync_event(sync_event, &reader.owner) };
         Ok(reader)
     }
 

@@ -3,6 +3,7 @@
 
 use std::ffi::c_void;
 
+use arrow_schema::Schema;
 use crossdock_memory::{Device, Ready};
 use crossdock_plugin_api::{Owned, abi};
 
@@ -29,25 +30,11 @@ pub fn plain_values(
         // SAFETY: `Owned` vouches for the array, whose list has `n_children` pointers to valid arrays or NULL.
         let child = unsafe { (*root.children.add(i)).as_ref() };
         let value = child.and_then(|child| {
-            let end = usize::try_from(child.offset.checked_add(child.length)?).ok()?.checked_mul(width)?;
-            let plain = child.release.is_some()
-                && child.length == root.length
-                && child.offset >= 0
-                && child.n_buffers == 2
-                && child.n_children == 0
-                && child.dictionary.is_null()
-                && !child.buffers.is_null();
-            if !plain {
-                return None;
-            }
-            // SAFETY: a valid array's list has its two entries.
-            let (validity, values) = unsafe { (*child.buffers, *child.buffers.add(1) as u64) };
-            let no_nulls = child.null_count == 0 || (child.null_count == -1 && validity.is_null());
-            let size = told_size(batch, 2 + i * 2);
-            let enough = size.is_none_or(|size| size >= end as i64);
-            let whole = values != 0 && values.checked_add(end as u64)? <= i64::MAX as u64;
-            (no_nulls && enough && (whole || child.length == 0))
-                .then(|| if child.length == 0 { 0 } else { values + child.offset as u64 * width as u64 })
+            let column = Column::of(child, root.length, width)?;
+            let no_nulls = child.null_count == 0 || (child.null_count == -1 && column.validity == 0);
+            let enough = told_size(batch, 2 + i * 2).is_none_or(|size| size >= column.end as i64);
+            let first = child.offset as u64 * width as u64;
+            (no_nulls && enough).then_some(if child.length == 0 { 0 } else { column.values + first })
         });
         match value {
             Some(value) => each(value),
@@ -55,6 +42,78 @@ pub fn plain_values(
         }
     }
     batch.buffer_sizes.is_null() || batch.n_buffer_sizes as i64 == 1 + 2 * root.n_children
+}
+
+/// Whether a batch is one of plain columns of `schema`, nulls allowed where it allows them, with every null count told: then
+/// [`crate::import_batch`] takes it, wherever it lies. On `false`, ask that.
+pub(super) fn is_plain(array: &Owned<abi::ArrowDeviceArray>, schema: &Schema) -> bool {
+    let root = &array.array;
+    let device = Device::from_arrow(array.device_type, array.device_id);
+    let placed = match array.device_type {
+        abi::DEVICE_CPU => array.sync_event.is_null(),
+        abi::DEVICE_CUDA => (0..=i64::from(i32::MAX)).contains(&device.id),
+        _ => false,
+    };
+    let shape = root.length >= 0 && root.offset == 0 && root.n_buffers == 1 && root.null_count == 0;
+    let whole = root.release.is_some() && root.dictionary.is_null() && !root.buffers.is_null();
+    if !(placed && shape && whole && root.n_children == schema.fields().len() as i64)
+        || (root.n_children > 0 && root.children.is_null())
+    {
+        return false;
+    }
+    // SAFETY: a valid array's list has its one entry.
+    if !unsafe { *root.buffers }.is_null() {
+        return false;
+    }
+    schema.fields().iter().enumerate().all(|(i, field)| {
+        let Some(width) = field.data_type().primitive_width() else { return false };
+        // SAFETY: `Owned` vouches for the array, whose list has `n_children` pointers to valid arrays or NULL.
+        let child = unsafe { (*root.children.add(i)).as_ref() };
+        let column = child.and_then(|child| Some((child, Column::of(child, root.length, width)?)));
+        column.is_some_and(|(child, column)| match child.null_count {
+            0 => true,
+            nulls => {
+                let bits = (child.offset + child.length) as u64 / 8;
+                let there = column.validity != 0 && column.validity.checked_add(bits).is_some_and(is_address);
+                (1..=child.length).contains(&nulls) && there && field.is_nullable()
+            }
+        })
+    })
+}
+
+/// A column of values of one width.
+struct Column {
+    /// Where the buffer begins; not null where there are rows.
+    values: u64,
+    /// 0 for none.
+    validity: u64,
+    /// As many bytes as the values take, those before the first included.
+    end: usize,
+}
+
+impl Column {
+    /// `child` as such, if it is one of `rows` rows.
+    fn of(child: &abi::ArrowArray, rows: i64, width: usize) -> Option<Self> {
+        let end = usize::try_from(child.offset.checked_add(child.length)?).ok()?.checked_mul(width)?;
+        let plain = child.release.is_some()
+            && child.length == rows
+            && child.offset >= 0
+            && child.n_buffers == 2
+            && child.n_children == 0
+            && child.dictionary.is_null()
+            && !child.buffers.is_null();
+        if !plain {
+            return None;
+        }
+        // SAFETY: a valid array's list has its two entries.
+        let (validity, values) = unsafe { (*child.buffers as u64, *child.buffers.add(1) as u64) };
+        let whole = values != 0 && values.checked_add(end as u64).is_some_and(is_address);
+        (whole || rows == 0).then_some(Self { values, validity, end })
+    }
+}
+
+fn is_address(end: u64) -> bool {
+    end <= i64::MAX as u64
 }
 
 /// The size of the `i`-th buffer in pre-order, where the batch tells it. A wrong one is one that is too small.
