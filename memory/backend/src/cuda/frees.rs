@@ -20,11 +20,22 @@ pub(crate) struct Frees {
     passed: AtomicU64,
 }
 
+const MOST_PENDING_BYTES: u64 = 256 << 20;
+
 #[derive(Default)]
 struct State {
-    /// Each free's number, and the event after it, in order.
-    pending: VecDeque<(u64, Event)>,
+    pending: VecDeque<Free>,
+    pending_bytes: u64,
     passed: Option<Event>,
+}
+
+/// One free, in order.
+#[derive(Clone, Copy)]
+struct Free {
+    number: u64,
+    bytes: u64,
+    /// After it.
+    event: Event,
 }
 
 #[derive(Clone, Copy)]
@@ -38,15 +49,18 @@ impl Frees {
         Self { gpu, state: Mutex::default(), last: AtomicU64::new(0), passed: AtomicU64::new(0) }
     }
 
-    /// After a free on `freeing`. The context is current. One that cannot be followed is reused later, or not at all.
-    pub(crate) fn note(&self, freeing: RawStream) {
+    /// After a free of `bytes` on `freeing`. The context is current. One that cannot be followed is reused later, or not at
+    /// all.
+    pub(crate) fn note(&self, freeing: RawStream, bytes: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(event) = self.gpu.record(freeing) else { return };
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        state.pending.push_back((number, Event(event)));
+        state.pending.push_back(Free { number, bytes: bytes as u64, event: Event(event) });
+        state.pending_bytes += bytes as u64;
     }
 
-    /// Makes `stream`, which follows the frees up to `followed`, follow all that have passed. The context is current.
+    /// Makes `stream`, which follows the frees up to `followed`, follow all that have passed, and more where too much is
+    /// pending. The context is current.
     pub(crate) fn follow(&self, stream: RawStream, followed: &AtomicU64) -> Result<()> {
         let (last, passed) = (self.last.load(Ordering::Relaxed), self.passed.load(Ordering::Relaxed));
         let upto = followed.load(Ordering::Relaxed);
@@ -54,33 +68,35 @@ impl Frees {
             return Ok(());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some((number, event)) = state.pending.front().copied() {
+        while let Some(free) = state.pending.front().copied() {
             // SAFETY: an event of this context, which stays alive in `state`.
-            if unsafe { (self.gpu.driver.event_query)(event.0) } != SUCCESS {
+            if unsafe { (self.gpu.driver.event_query)(free.event.0) } != SUCCESS {
                 break;
             }
             state.pending.pop_front();
-            if let Some(older) = state.passed.replace(event) {
+            state.pending_bytes -= free.bytes;
+            if let Some(older) = state.passed.replace(free.event) {
                 self.gpu.give_event(older.0);
             }
-            self.passed.store(number, Ordering::Relaxed);
+            self.passed.store(free.number, Ordering::Relaxed);
         }
-        let passed = self.passed.load(Ordering::Relaxed);
-        match state.passed {
-            Some(event) if passed > upto => {
-                self.gpu.wait(stream, event.0)?;
-                followed.store(passed, Ordering::Relaxed);
-                Ok(())
-            }
-            _ => Ok(()),
+        let newest = state.pending.back().filter(|_| state.pending_bytes > MOST_PENDING_BYTES);
+        let (number, event) = match newest {
+            Some(free) => (free.number, Some(free.event)),
+            None => (self.passed.load(Ordering::Relaxed), state.passed),
+        };
+        if let Some(event) = event.filter(|_| number > upto) {
+            self.gpu.wait(stream, event.0)?;
+            followed.store(number, Ordering::Relaxed);
         }
+        Ok(())
     }
 }
 
 impl Drop for Frees {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let pending = state.pending.drain(..).map(|(_, event)| event);
+        let pending = state.pending.drain(..).map(|free| free.event);
         pending.chain(state.passed.take()).for_each(|event| self.gpu.give_event(event.0));
     }
 }

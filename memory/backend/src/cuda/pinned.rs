@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::context::Gpu;
-use super::driver::{HOST_ALLOC_PORTABLE, SUCCESS};
+use super::driver::{CAPTURE_MODE_RELAXED, HOST_ALLOC_PORTABLE, SUCCESS};
 use super::event::CudaEvent;
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
@@ -46,8 +46,15 @@ impl Resource for PinnedMemory {
         let gpu = self.started.all().into_iter().next().ok_or(refused(0))?;
         let _entered = gpu.enter().map_err(|_| refused(0))?;
         let mut base: *mut c_void = std::ptr::null_mut();
-        // SAFETY: a pointer to a local; the context is current.
-        let code = unsafe { (gpu.driver.mem_host_alloc)(&mut base, bytes, HOST_ALLOC_PORTABLE) };
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: pointers to locals; the context is current. Somebody's capture on another thread must not be broken by
+        // this, which has nothing to do with it; the thread gets its own mode back.
+        let code = unsafe {
+            (gpu.driver.thread_exchange_capture_mode)(&mut mode);
+            let code = (gpu.driver.mem_host_alloc)(&mut base, bytes, HOST_ALLOC_PORTABLE);
+            (gpu.driver.thread_exchange_capture_mode)(&mut mode);
+            code
+        };
         let base = NonNull::new(base.cast::<u8>()).filter(|_| code == SUCCESS).ok_or(refused(code))?;
         let before = if slack == 0 { 0 } else { base.align_offset(request.alignment).min(slack) };
         // SAFETY: within the `slack` bytes that were asked for on top.

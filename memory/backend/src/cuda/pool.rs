@@ -93,7 +93,14 @@ impl DevicePool {
     }
 
     /// Frees `base` on a stream that waits for all that must come first.
-    fn free(&self, base: u64, home: RawStream, uses: &[Arc<CudaEvent>], lent: bool) -> Result<()> {
+    fn free(
+        &self,
+        base: u64,
+        bytes: usize,
+        home: RawStream,
+        uses: &[Arc<CudaEvent>],
+        lent: bool,
+    ) -> Result<()> {
         let gpu = &self.gpu;
         let _entered = gpu.enter()?;
         let elsewhere = || uses.iter().filter(|event| event.stream() != home);
@@ -114,7 +121,7 @@ impl DevicePool {
         let code = unsafe { (gpu.driver.mem_free_async)(base, on) };
         gpu.driver.check("cuMemFreeAsync", code)?;
         if on == self.freeing.0 {
-            self.frees.note(on);
+            self.frees.note(on, bytes);
         }
         Ok(())
     }
@@ -163,7 +170,8 @@ impl Resource for DevicePool {
         // SAFETY: `free`'s caller hands over live events of this backend.
         let events = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
         let events: Vec<_> = events.collect();
-        if self.free(base, region.home, &events, lent).is_ok() {
+        let bytes = region.request.bytes;
+        if self.free(base, bytes, region.home, &events, lent).is_ok() {
             return;
         }
         // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
@@ -174,7 +182,7 @@ impl Resource for DevicePool {
                 // SAFETY: allocated from this pool, freed once: what was tried before did not get so far, or the driver
                 // refused. Everything that used it has run.
                 if unsafe { (gpu.driver.mem_free_async)(base, on.0) } == SUCCESS {
-                    frees.note(on.0);
+                    frees.note(on.0, bytes);
                 }
             }
         });
