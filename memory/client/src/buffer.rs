@@ -124,10 +124,7 @@ impl Buffer {
 
     /// Work that `stream` has been given so far uses the range: it must not go back before that has run.
     pub fn mark_used(&self, stream: &Stream) -> Result<()> {
-        if let Ready::After(event) = stream.record()? {
-            self.owner.note_use(&event);
-        }
-        Ok(())
+        stream.note_uses(Ok(()), || std::iter::once(&*self.owner))
     }
 
     pub(crate) fn owner(&self) -> &Owner {

@@ -7,7 +7,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::memory::call;
 use crate::owner::Owner;
-use crate::{Buffer, BufferMut, Ready, Stream};
+use crate::{Buffer, BufferMut, Stream};
 
 /// Copies between any devices, collected and then enqueued together. What is read is borrowed until
 /// [`Copies::submit`]; targets are kept alive, and are to be frozen after it.
@@ -88,14 +88,14 @@ impl<'a> Copies<'a> {
         for source in &self.sources {
             stream.wait(source.ready())?;
         }
-        call!(stream.memory(), copy, stream.raw(), self.copies.as_ptr(), self.copies.len())?;
+        let enqueued = call!(stream.memory(), copy, stream.raw(), self.copies.as_ptr(), self.copies.len());
+        let targets = self.targets.iter().map(|target| &**target);
+        let owners = || self.sources.iter().map(|source| source.owner()).chain(targets.clone());
         if self.to_host {
-            return stream.synchronize();
+            return enqueued
+                .and_then(|()| stream.synchronize())
+                .inspect_err(|_| stream.wait_or_give_up(owners));
         }
-        if let Ready::After(event) = stream.record()? {
-            self.sources.iter().for_each(|source| source.owner().note_use(&event));
-            self.targets.iter().for_each(|target| target.note_use(&event));
-        }
-        Ok(())
+        stream.note_uses(enqueued, owners)
     }
 }

@@ -7,7 +7,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::memory::call;
 use crate::owner::Owner;
-use crate::{Buffer, BufferMut, Ready, Stream};
+use crate::{Buffer, BufferMut, Stream};
 
 /// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
 pub struct Kernel(abi::Kernel);
@@ -118,18 +118,15 @@ impl Stream {
                 }
             });
         }
-        call!(self.memory(), launch, self.raw(), &kernel.0, grid, raw.as_ptr(), raw.len())?;
-        if let Ready::After(event) = self.record()? {
-            for arg in args.iter() {
-                match arg {
-                    Arg::Value(_) | Arg::ReadNothing => {}
-                    Arg::Read { buffer, .. } => buffer.owner().note_use(&event),
-                    Arg::Write { buffer, .. } => buffer.owner().note_use(&event),
-                    Arg::WriteTo(to) => to.owner.note_use(&event),
-                }
-            }
-        }
-        Ok(())
+        let enqueued = call!(self.memory(), launch, self.raw(), &kernel.0, grid, raw.as_ptr(), raw.len());
+        self.note_uses(enqueued, || {
+            args.iter().filter_map(|arg| match arg {
+                Arg::Value(_) | Arg::ReadNothing => None,
+                Arg::Read { buffer, .. } => Some(buffer.owner()),
+                Arg::Write { buffer, .. } => Some(&**buffer.owner()),
+                Arg::WriteTo(to) => Some(&*to.owner),
+            })
+        })
     }
 
     fn check_device(&self, device: Device) -> Result<()> {

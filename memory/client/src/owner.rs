@@ -15,6 +15,8 @@ pub(crate) struct Owner {
     /// Events after our uses of it, on devices where work is not done at once.
     uses: Mutex<Uses>,
     lent: AtomicBool,
+    /// Some use of it has no event, and could not be waited for.
+    unknown_use: AtomicBool,
     /// Nobody may write it any more.
     frozen: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl Owner {
             kind,
             uses: Mutex::default(),
             lent: AtomicBool::new(false),
+            unknown_use: AtomicBool::new(false),
             frozen: AtomicBool::new(false),
         })
     }
@@ -65,6 +68,12 @@ impl Owner {
             uses.sweep_at = uses.events.len() * 2;
         }
         uses.events.push(event.clone());
+    }
+
+    /// Nobody can tell when a use of it is over: a block of ours goes back as a lent one does, a stranger's array never.
+    pub(crate) fn note_unknown_use(&self) {
+        self.unknown_use.store(true, Ordering::Relaxed);
+        self.note_lent();
     }
 
     pub(crate) fn note_frozen(&self) {
@@ -93,6 +102,7 @@ impl Drop for Owner {
                     unsafe { free(memory.object(), *block, raw.as_ptr(), raw.len(), flags) };
                 }
             }
+            Kind::Foreign(owner) if *self.unknown_use.get_mut() => std::mem::forget(owner.take()),
             Kind::Foreign(owner) => release_after(owner.take(), &uses),
         }
     }

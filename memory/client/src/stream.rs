@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::memory::call;
+use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Copies, Event, Memory, Ready};
 
 /// A queue of work on one device. On host devices each piece has run when its call returns.
@@ -130,11 +131,37 @@ impl Stream {
             return Ok(());
         }
         self.refuse_capture("a fill")?;
-        call!(self.0.memory, fill, self.0.raw, (to.address() + offset as u64) as *mut c_void, value, bytes)?;
-        if let Ready::After(event) = self.record()? {
-            to.owner().note_use(&event);
+        let address = (to.address() + offset as u64) as *mut c_void;
+        let enqueued = call!(self.0.memory, fill, self.0.raw, address, value, bytes);
+        self.note_uses(enqueued, || std::iter::once(&**to.owner()))
+    }
+
+    /// Work that uses `owners` has been enqueued: all of it, or where that failed perhaps a part.
+    pub(crate) fn note_uses<'a, Owners: Iterator<Item = &'a Owner>>(
+        &self,
+        enqueued: Result<()>,
+        owners: impl Fn() -> Owners,
+    ) -> Result<()> {
+        match enqueued.and_then(|()| self.record()) {
+            Ok(Ready::After(event)) => owners().for_each(|owner| owner.note_use(&event)),
+            Ok(_) => {}
+            Err(error) => {
+                self.wait_or_give_up(owners);
+                return Err(error);
+            }
         }
         Ok(())
+    }
+
+    /// No event tells when work on `owners` is over: it is waited for, or, where not even that can be done, they stay until
+    /// everything is over.
+    pub(crate) fn wait_or_give_up<'a, Owners: Iterator<Item = &'a Owner>>(
+        &self,
+        owners: impl Fn() -> Owners,
+    ) {
+        if call!(self.0.memory, stream_synchronize, self.0.raw).is_err() {
+            owners().for_each(Owner::note_unknown_use);
+        }
     }
 }
 

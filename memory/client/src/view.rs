@@ -42,7 +42,8 @@ impl<'a> HostView<'a> {
         let start = slice.as_ptr();
         let mut copies = Copies::new();
         copies.push_to_host(slice, buffer, offset)?;
-        copies.submit(stream)?;
+        // A copy that could not be waited for may still write here.
+        copies.submit(stream).inspect_err(|_| copy.owner().note_unknown_use())?;
         Ok(Self(Inner::Copied(copy, start)))
     }
 

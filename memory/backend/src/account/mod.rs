@@ -1,0 +1,177 @@
+//! One holder of memory: what the functions that cross the boundary do, in Rust.
+
+mod streams;
+mod work;
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Device, Error, Result, abi};
+
+use crate::backend::Inner;
+use crate::device::Stream;
+use crate::ledger::{AccountUse, Page};
+use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
+use crate::vtable;
+
+/// A plugin instance's view of the memory. It stays open while there is an `Arc` of it or a block that was allocated
+/// through it.
+pub struct Account {
+    table: abi::Memory,
+    backend: Arc<Inner>,
+    page: Arc<Page>,
+}
+
+// SAFETY: the one field that is not `Sync` by itself, `table`, is constant; its pointer is to this very account.
+unsafe impl Send for Account {}
+// SAFETY: as above.
+unsafe impl Sync for Account {}
+
+/// A block that somebody holds. Its address is the handle that crosses the boundary.
+pub(crate) struct Block {
+    account: Arc<Account>,
+    device_index: usize,
+    region: Region,
+}
+
+impl Account {
+    pub(crate) fn open(backend: Arc<Inner>, name: &str) -> Arc<Self> {
+        let page = backend.books().open(name, backend.host_devices());
+        Arc::new_cyclic(|account| Self { table: vtable::table(account.as_ptr()), backend, page })
+    }
+
+    /// The interface `crossdock.host.memory/1` over this account. Its address stays the same, and it works as long as
+    /// there is an `Arc` of the account.
+    pub fn memory(&self) -> *const abi::Memory {
+        &self.table
+    }
+
+    /// The name that it was opened under.
+    pub fn name(&self) -> &str {
+        self.page.name()
+    }
+
+    /// What it holds and has done.
+    pub fn usage(&self) -> AccountUse {
+        self.page.read()
+    }
+
+    pub(crate) fn backend(&self) -> &Inner {
+        &self.backend
+    }
+
+    fn shared(&self) -> Arc<Self> {
+        let account = self.table.private_data.cast::<Self>().cast_const();
+        // SAFETY: `open` is the only maker of accounts, puts each into an `Arc` and its address there into `table`;
+        // that `Arc` is alive because `self` is.
+        unsafe {
+            Arc::increment_strong_count(account);
+            Arc::from_raw(account)
+        }
+    }
+
+    /// # Safety
+    /// As [`Inner::stream`].
+    pub(crate) unsafe fn allocate(
+        &self,
+        device: Device,
+        bytes: usize,
+        alignment: usize,
+        stream: *mut abi::Stream,
+    ) -> Result<abi::Allocation> {
+        let index = self.backend.index_of(device)?;
+        // SAFETY: by this function's own contract.
+        let stream = match unsafe { self.backend.stream(stream) }? {
+            None => self.backend.default_stream(index)?,
+            Some(stream) if stream.device_index == index => stream,
+            Some(stream) => {
+                let other = self.backend.device(stream.device_index)?.describe().device;
+                return Err(Error::invalid_argument(format!(
+                    "alloc on {device} was given a stream of {other}; expected one of {device}"
+                )));
+            }
+        };
+        if (alignment != 0 && !alignment.is_power_of_two()) || alignment > MAX_ALIGNMENT {
+            return Err(Error::invalid_argument(format!(
+                "alloc: expected an alignment that is a power of two up to {MAX_ALIGNMENT}, got {alignment}"
+            )));
+        }
+        let memory = self.backend.device(index)?;
+        if memory.stream_is_capturing(stream)? {
+            return Err(Error::device(format!(
+                "alloc on {device}: the stream is under graph capture, and the block would belong to the graph; end the \
+                 capture first"
+            )));
+        }
+        let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
+        self.block(index, request, stream)
+    }
+
+    /// Host memory that the devices of CUDA reach at full speed, once one has been started.
+    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
+        let index = self.backend.pinned_index();
+        let request = Request { bytes, alignment: MIN_ALIGNMENT };
+        self.block(index, request, self.backend.default_stream(index)?)
+    }
+
+    fn block(&self, index: usize, request: Request, stream: &Stream) -> Result<abi::Allocation> {
+        let region = self.region(index, request, stream)?;
+        let address = region.address.as_ptr().cast();
+        let block = Box::new(Block { account: self.shared(), device_index: index, region });
+        Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
+    }
+
+    /// The memory itself; where there is none, once more without what the pools keep.
+    fn region(&self, index: usize, request: Request, stream: &Stream) -> Result<Region> {
+        self.backend.extend(&self.page, index);
+        let memory = Counted::new(self.backend.device(index)?.memory(), &*self.page, index);
+        let first = memory.allocate(request, stream);
+        let last = match first {
+            Err(Refusal::OverLimit { left_bytes, .. }) => {
+                match self.backend.trim(request.bytes.saturating_sub(left_bytes)) {
+                    0 => first,
+                    _ => memory.allocate(request, stream),
+                }
+            }
+            Err(Refusal::System { .. } | Refusal::Device { .. }) if self.backend.trim(usize::MAX) > 0 => {
+                memory.allocate(request, stream)
+            }
+            _ => first,
+        };
+        last.map_err(|refusal| self.backend.explain(refusal, self.name(), request.bytes, index))
+    }
+
+    pub(crate) fn pointer(&self, address: *const c_void) -> Result<(Device, usize, usize)> {
+        if address.is_null() {
+            return Err(Error::invalid_argument("pointer: the address is NULL"));
+        }
+        let place = self.backend.owner_of(address);
+        Ok((place.device, place.base, place.bytes))
+    }
+
+    pub(crate) fn host_address(&self, device: Device, address: *const c_void, bytes: usize) -> *mut c_void {
+        let device = self.backend.index_of(device).and_then(|index| self.backend.device(index));
+        device.map_or(std::ptr::null_mut(), |device| device.host_address(address, bytes))
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.backend.books().close(&self.page);
+    }
+}
+
+impl Block {
+    /// Gives the memory back to the account that allocated it.
+    ///
+    /// # Safety
+    /// `handle` came from [`Account::allocate`] and is given back once.
+    pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, lent: bool) {
+        // SAFETY: a block's handle is its Box, by this function's own contract.
+        let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
+        let Block { account, device_index, region } = *block;
+        if let Ok(device) = account.backend.device(device_index) {
+            Counted::new(device.memory(), &*account.page, device_index).release(region, uses, lent);
+        }
+    }
+}

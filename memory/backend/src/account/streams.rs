@@ -1,0 +1,146 @@
+//! Streams and events.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crossdock_plugin_api::{Device, Error, Result, abi};
+
+use super::Account;
+use crate::cuda::{CudaEvent, Job};
+use crate::device::{DeviceBackend, Stream};
+use crate::vtable::Call;
+
+impl Account {
+    /// The stream, or for NULL the default one of the device that `address` is known to lie on.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`].
+    pub(super) unsafe fn stream_for(
+        &self,
+        stream: *mut abi::Stream,
+        address: *const c_void,
+    ) -> Result<&Stream> {
+        // SAFETY: by this function's own contract.
+        match unsafe { self.backend.stream(stream) }? {
+            Some(stream) => Ok(stream),
+            None => self.backend.default_stream(self.backend.owner_of(address).index),
+        }
+    }
+
+    /// The device of a stream, and the stream; NULL is that of the host.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`].
+    pub(crate) unsafe fn on_stream(&self, stream: *mut abi::Stream) -> Result<(&dyn DeviceBackend, &Stream)> {
+        // SAFETY: by this function's own contract.
+        let stream = unsafe { self.stream_for(stream, std::ptr::null()) }?;
+        Ok((self.backend.device(stream.device_index)?, stream))
+    }
+
+    pub(crate) fn stream_create(&self, device: Device) -> Result<*mut abi::Stream> {
+        let device_index = self.backend.index_of(device)?;
+        let raw = self.backend.device(device_index)?.stream_create()?;
+        let backend = Arc::as_ptr(&self.backend) as usize;
+        Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, raw))).cast())
+    }
+
+    /// Default streams, and those of other backends, stay as they are.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`], and nobody uses it any more.
+    pub(crate) unsafe fn stream_destroy(&self, handle: *mut abi::Stream) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        let Some(stream) = unsafe { self.backend.stream(handle) }? else { return Ok(()) };
+        if self.backend.is_default_stream(stream) {
+            return Ok(());
+        }
+        self.backend.device(stream.device_index)?.stream_destroy(stream);
+        // SAFETY: made by `stream_create` as a Box, since it is ours and no default one, and given up by the caller.
+        drop(unsafe { Box::from_raw(handle.cast::<Stream>()) });
+        Ok(())
+    }
+
+    /// What follows on the stream comes after the event. A host device's stream has nothing that could follow later, so that
+    /// this thread waits.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`]; the event is live.
+    pub(crate) unsafe fn stream_wait(&self, stream: *mut abi::Stream, event: *mut abi::Event) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        if self.backend.is_cuda(stream.device_index) {
+            return device.stream_wait(stream, event);
+        }
+        // SAFETY: by this function's own contract.
+        unsafe { self.event(event) }?.map_or(Ok(()), |event| event.synchronize())
+    }
+
+    /// The same for a stranger's event.
+    ///
+    /// # Safety
+    /// As [`Account::stream_wait`]; `sync_event` points at an event's handle.
+    pub(crate) unsafe fn stream_wait_raw(
+        &self,
+        stream: *mut abi::Stream,
+        sync_event: *mut c_void,
+    ) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        match self.backend.known_cuda() {
+            Some(cuda) if stream.device_index == self.backend.pinned_index() && stream.device_index > 0 => {
+                // SAFETY: by this function's own contract.
+                unsafe { cuda.synchronize_raw(sync_event) }
+            }
+            _ => device.stream_wait_raw(stream, sync_event),
+        }
+    }
+
+    /// An event of ours; `None` is the moment that has passed.
+    ///
+    /// # Safety
+    /// Null, or a live event.
+    pub(crate) unsafe fn event(&self, event: *mut abi::Event) -> Result<Option<Arc<CudaEvent>>> {
+        if event.is_null() {
+            return Ok(None);
+        }
+        let cuda = self
+            .backend
+            .known_cuda()
+            .ok_or_else(|| Error::invalid_argument(format!("event {event:p} was not made by this memory")))?;
+        // SAFETY: by this function's own contract.
+        unsafe { cuda.event(event) }.map(Some)
+    }
+
+    /// # Safety
+    /// As [`Account::event`], and nobody uses it any more.
+    pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        if let Some(known) = unsafe { self.event(event) }? {
+            // SAFETY: the count that the handle stood for, and which its holder gives up.
+            unsafe { known.give_up() };
+        }
+        Ok(())
+    }
+
+    /// Makes the call once all events have passed.
+    ///
+    /// # Safety
+    /// The events are live.
+    pub(crate) unsafe fn call_after(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
+        let mut pending = Vec::new();
+        for event in events {
+            // SAFETY: by this function's own contract.
+            let event = unsafe { self.event(*event) }?;
+            // One that cannot be asked is left to the reaper, which knows what to do then.
+            pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
+        }
+        match self.backend.known_cuda().filter(|_| !pending.is_empty()) {
+            None => call.run(),
+            Some(cuda) => {
+                let then = Box::new(move || call.run());
+                cuda.reaper().add(Job { events: pending, everything_on: Vec::new(), then });
+            }
+        }
+        Ok(())
+    }
+}
