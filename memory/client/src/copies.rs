@@ -85,9 +85,7 @@ impl<'a> Copies<'a> {
             return Err(Error::internal("a copy was submitted after its target had been frozen"));
         }
         stream.refuse_capture(if self.to_host { "a copy to the host" } else { "a copy" })?;
-        for source in &self.sources {
-            stream.wait(source.ready())?;
-        }
+        stream.wait_each(self.sources.iter().map(|source| source.ready()))?;
         let enqueued = call!(stream.memory(), copy, stream.raw(), self.copies.as_ptr(), self.copies.len());
         let targets = self.targets.iter().map(|target| &**target);
         let owners = || self.sources.iter().map(|source| source.owner()).chain(targets.clone());

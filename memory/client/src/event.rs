@@ -110,6 +110,16 @@ impl Ready {
         }
     }
 
+    /// Whether both are the same moment, for sure.
+    pub(crate) fn is_same(&self, other: &Ready) -> bool {
+        match (self, other) {
+            (Ready::Now, Ready::Now) => true,
+            (Ready::After(a), Ready::After(b)) => Arc::ptr_eq(&a.0, &b.0),
+            (Ready::AfterForeign(a), Ready::AfterForeign(b)) => a.event == b.event,
+            _ => false,
+        }
+    }
+
     /// Whether nothing need be waited for.
     pub fn is_now(&self) -> bool {
         matches!(self, Ready::Now)

@@ -104,7 +104,6 @@ impl Stream {
                 Arg::Read { buffer, offset, bytes } => {
                     buffer.check(*offset, *bytes)?;
                     self.check_device(buffer.device())?;
-                    self.wait(buffer.ready())?;
                     range(abi::ARG_READ, buffer.address(), *offset, *bytes)
                 }
                 Arg::Write { buffer, offset, bytes } => {
@@ -118,6 +117,10 @@ impl Stream {
                 }
             });
         }
+        self.wait_each(args.iter().filter_map(|arg| match arg {
+            Arg::Read { buffer, .. } => Some(buffer.ready()),
+            _ => None,
+        }))?;
         let enqueued = call!(self.memory(), launch, self.raw(), &kernel.0, grid, raw.as_ptr(), raw.len());
         self.note_uses(enqueued, || {
             args.iter().filter_map(|arg| match arg {

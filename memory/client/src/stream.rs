@@ -80,6 +80,18 @@ impl Stream {
         }
     }
 
+    /// The same for several, of which most are often one: the buffers of a batch.
+    pub(crate) fn wait_each<'a>(&self, moments: impl Iterator<Item = &'a Ready>) -> Result<()> {
+        let mut last = &Ready::Now;
+        for ready in moments {
+            if !ready.is_same(last) {
+                self.wait(ready)?;
+                last = ready;
+            }
+        }
+        Ok(())
+    }
+
     /// The moment after what has been enqueued so far, or [`Ready::Now`] where all of it has run.
     pub fn record(&self) -> Result<Ready> {
         let mut raw = std::ptr::null_mut();
@@ -143,7 +155,16 @@ impl Stream {
         owners: impl Fn() -> Owners,
     ) -> Result<()> {
         match enqueued.and_then(|()| self.record()) {
-            Ok(Ready::After(event)) => owners().for_each(|owner| owner.note_use(&event)),
+            Ok(Ready::After(event)) => {
+                let mut last = std::ptr::null();
+                for owner in owners() {
+                    // Many ranges of one allocation are one use of it.
+                    if !std::ptr::eq(owner, last) {
+                        owner.note_use(&event);
+                    }
+                    last = owner;
+                }
+            }
             Ok(_) => {}
             Err(error) => {
                 self.wait_or_give_up(owners);
