@@ -11,8 +11,8 @@ use super::setting;
 use super::stranger::Stranger;
 
 /// What costs the driver more than a look.
-const COUNTED: [&str; 4] =
-    ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize"];
+const COUNTED: [&str; 5] =
+    ["cuMemAllocFromPoolAsync", "cuMemHostAlloc", "cuLaunchKernel", "cuStreamSynchronize", "cuEventRecord"];
 
 /// Numbers, text and booleans in turn, some null.
 fn batch(columns: usize) -> RecordBatch {
