@@ -40,7 +40,7 @@ fn calls(stranger: &Stranger, work: impl FnOnce()) -> [u64; COUNTED.len()] {
 #[test]
 fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
     const TEST: &str = "a_batch_of_many_columns_takes_no_more_calls";
-    let Some((host, session, stranger)) = setting(TEST) else { return };
+    let Some((stranger, host, session)) = setting(TEST) else { return };
     if stranger.calls("cuInit").is_none() {
         let line = format!("skipped: {TEST}: only the simulated driver counts its calls\n");
         return std::io::stderr().write_all(line.as_bytes()).unwrap();

@@ -22,7 +22,7 @@ fn spread(values: &[i64]) -> Vec<i64> {
 /// Whatever its strides, a tensor's bytes are read after what the session's stream was made to wait for.
 #[test]
 fn a_late_producers_tensor_is_read_right_and_nothing_waits_on_the_host() {
-    let Some((host, session, stranger)) = setting("a_late_producers_tensor_is_read_right") else { return };
+    let Some((stranger, host, session)) = setting("a_late_producers_tensor_is_read_right") else { return };
     let theirs = stranger.stream();
     for stride in [1, 2] {
         let deleted = Arc::<AtomicUsize>::default();
@@ -57,7 +57,7 @@ fn a_late_producers_tensor_is_read_right_and_nothing_waits_on_the_host() {
 /// Pinned host memory is the host's, but a device writes it late.
 #[test]
 fn a_late_tensor_in_pinned_memory_is_read_after_what_the_sessions_stream_waits_for() {
-    let Some((host, session, stranger)) = setting("a_late_tensor_in_pinned_memory") else { return };
+    let Some((stranger, host, session)) = setting("a_late_tensor_in_pinned_memory") else { return };
     let theirs = stranger.stream();
     for stride in [1, 2] {
         let deleted = Arc::<AtomicUsize>::default();
@@ -87,7 +87,7 @@ fn a_late_tensor_in_pinned_memory_is_read_after_what_the_sessions_stream_waits_f
 
 #[test]
 fn a_tensor_of_work_under_way_is_read_by_a_stranger_that_waits_for_the_sessions_stream() {
-    let Some((host, session, stranger)) = setting("a_tensor_of_work_under_way") else { return };
+    let Some((stranger, host, session)) = setting("a_tensor_of_work_under_way") else { return };
     let (theirs, reader) = (stranger.stream(), stranger.stream());
     let table = Table::from_record_batches(&session, schema(), &[expected(values(3))]).unwrap();
     session.stream().synchronize().unwrap();
@@ -120,7 +120,7 @@ fn a_tensor_of_work_under_way_is_read_by_a_stranger_that_waits_for_the_sessions_
 /// The consumer waits for the session's stream and for nothing else: that stream waits for whoever makes the data.
 #[test]
 fn a_tensor_of_what_another_stream_makes_is_ready_when_the_sessions_stream_is() {
-    let Some((host, session, stranger)) = setting("a_tensor_of_what_another_stream_makes") else { return };
+    let Some((stranger, host, session)) = setting("a_tensor_of_what_another_stream_makes") else { return };
     let (theirs, reader) = (stranger.stream(), stranger.stream());
     for copy in ["needed", "always"] {
         let released = Arc::<AtomicUsize>::default();
@@ -151,7 +151,7 @@ fn a_tensor_of_what_another_stream_makes_is_ready_when_the_sessions_stream_is() 
 
 #[test]
 fn a_slow_reader_of_a_tensor_reads_what_was_there_when_it_was_deleted() {
-    let Some((host, session, stranger)) = setting("a_slow_reader_of_a_tensor") else { return };
+    let Some((stranger, host, session)) = setting("a_slow_reader_of_a_tensor") else { return };
     let theirs = stranger.stream();
     for (round, copy) in ["needed", "always", "needed"].into_iter().enumerate() {
         let table =
@@ -182,7 +182,7 @@ fn a_slow_reader_of_a_tensor_reads_what_was_there_when_it_was_deleted() {
 
 #[test]
 fn a_strangers_tensor_is_deleted_after_our_last_use_and_the_drop_does_not_wait() {
-    let Some((host, session, stranger)) = setting("a_strangers_tensor_is_deleted") else { return };
+    let Some((stranger, host, session)) = setting("a_strangers_tensor_is_deleted") else { return };
     let theirs = stranger.stream();
     // Gathered by the plugin, and copied by the host.
     for stride in [2, 1] {
@@ -213,7 +213,7 @@ fn a_strangers_tensor_is_deleted_after_our_last_use_and_the_drop_does_not_wait()
 
 #[test]
 fn managed_memory_is_a_column_where_it_is() {
-    let Some((host, session, stranger)) = setting("managed_memory_is_a_column") else { return };
+    let Some((stranger, host, session)) = setting("managed_memory_is_a_column") else { return };
     let (theirs, deleted) = (stranger.stream(), Arc::<AtomicUsize>::default());
     let (source, managed) = (stranger.upload(&bytes(&values(9))), stranger.alloc_managed(BYTES));
     stranger.late_copy(theirs, managed, source, BYTES);
@@ -233,7 +233,7 @@ fn managed_memory_is_a_column_where_it_is() {
 
 #[test]
 fn memory_that_the_driver_does_not_know_is_refused_before_a_kernel_reads_it() {
-    let Some((host, session, _stranger)) = setting("memory_that_the_driver_does_not_know") else { return };
+    let Some((_stranger, host, session)) = setting("memory_that_the_driver_does_not_know") else { return };
     let (ours, deleted) = (values(1), Arc::<AtomicUsize>::default());
     for kind in [abi::DEVICE_CUDA, abi::DEVICE_CUDA_MANAGED] {
         let capsule = tensor(lies_on(kind, 0), ours.as_ptr() as u64, (ROWS, 1), &deleted);

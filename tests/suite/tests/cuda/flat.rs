@@ -15,7 +15,7 @@ fn rounds() -> usize {
 
 #[test]
 fn device_memory_stays_flat_over_many_conversions() {
-    let Some((host, session, stranger)) = setting("device_memory_stays_flat") else { return };
+    let Some((stranger, host, session)) = setting("device_memory_stays_flat") else { return };
     let numbers: ArrayRef = Arc::new((0..5_000).map(|n| (n % 9 != 0).then_some(n)).collect::<Int64Array>());
     let words: ArrayRef = Arc::new((0..5_000).map(|n| Some(format!("word {n}"))).collect::<StringArray>());
     let batch = RecordBatch::try_from_iter([("n", numbers), ("word", words)]).unwrap();

@@ -23,7 +23,7 @@ use stranger::Stranger;
 const GPU: Device = Device::cuda(0);
 
 /// A session on the first CUDA device, and somebody else who uses it, one test at a time; else says why `test` is skipped.
-fn setting(test: &str) -> Option<(Host, Session, Turn)> {
+fn setting(test: &str) -> Option<(Turn, Host, Session)> {
     static TURN: Mutex<()> = Mutex::new(());
     static STRANGER: OnceLock<Stranger> = OnceLock::new();
     let backend = Backend::builder().build();
@@ -31,12 +31,13 @@ fn setting(test: &str) -> Option<(Host, Session, Turn)> {
         skip(test, &missing.to_string());
         return None;
     }
+    // First here and last to go, so that no test sees another one's host end.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
     let session = host.session().device(GPU).open().unwrap();
     let stranger = STRANGER.get_or_init(Stranger::new);
     stranger.enter();
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((host, session, Turn { stranger, _turn: turn }))
+    Some((Turn { stranger, _turn: turn }, host, session))
 }
 
 fn skip(test: &str, why: &str) {

@@ -56,7 +56,7 @@ fn event_of(array: &Owned<abi::ArrowDeviceArray>) -> *mut c_void {
 
 #[test]
 fn what_a_late_producer_writes_is_what_is_read_and_nothing_waits_on_the_host() {
-    let Some((host, session, stranger)) = setting("what_a_late_producer_writes") else { return };
+    let Some((stranger, host, session)) = setting("what_a_late_producer_writes") else { return };
     let theirs = stranger.stream();
     for by_plugin in [false, true] {
         let released = Arc::<AtomicUsize>::default();
@@ -91,7 +91,7 @@ fn what_a_late_producer_writes_is_what_is_read_and_nothing_waits_on_the_host() {
 
 #[test]
 fn a_slow_reader_of_a_lent_block_reads_what_was_there_after_its_release() {
-    let Some((host, session, stranger)) = setting("a_slow_reader_of_a_lent_block") else { return };
+    let Some((stranger, host, session)) = setting("a_slow_reader_of_a_lent_block") else { return };
     let theirs = stranger.stream();
     for round in 0..3 {
         let table = Table::from_record_batches(&session, schema(), &[expected(values(round))]).unwrap();
@@ -119,7 +119,7 @@ fn a_slow_reader_of_a_lent_block_reads_what_was_there_after_its_release() {
 
 #[test]
 fn a_strangers_array_is_released_after_our_last_use_and_the_drop_does_not_wait() {
-    let Some((host, session, stranger)) = setting("a_strangers_array_is_released") else { return };
+    let Some((stranger, host, session)) = setting("a_strangers_array_is_released") else { return };
     let theirs = stranger.stream();
     let released = Arc::<AtomicUsize>::default();
     let source = stranger.upload(&bytes(&values(5)));

@@ -18,9 +18,9 @@ use super::{Turn, setting, skip};
 const OTHER: Device = Device::cuda(1);
 
 /// A session on the first device and a stranger there, and a stranger on the second one.
-fn two(test: &str) -> Option<(Host, Session, Turn, &'static Stranger)> {
+fn two(test: &str) -> Option<(Turn, &'static Stranger, Host, Session)> {
     static THERE: OnceLock<Stranger> = OnceLock::new();
-    let (host, session, here) = setting(test)?;
+    let (here, host, session) = setting(test)?;
     let n = host.backend().cuda().unwrap().devices.len();
     if n < 2 {
         skip(test, &format!("it needs two CUDA devices, and there is {n}"));
@@ -28,7 +28,7 @@ fn two(test: &str) -> Option<(Host, Session, Turn, &'static Stranger)> {
     }
     let there = THERE.get_or_init(|| Stranger::on(1));
     here.enter();
-    Some((host, session, here, there))
+    Some((here, there, host, session))
 }
 
 /// Does it with each context that a caller may have: the first device's, the second's, none. What is current stays so.
@@ -97,7 +97,7 @@ fn what_is_on_the_second_device_goes_out_while_the_first_or_none_is_current() {
 /// The session's stream waits for a producer on the other device, and everything else follows from that.
 #[test]
 fn a_late_tensor_on_the_second_device_is_moved_to_the_sessions() {
-    let Some((host, session, here, there)) = two("a_late_tensor_on_the_second_device") else { return };
+    let Some((here, there, host, session)) = two("a_late_tensor_on_the_second_device") else { return };
     there.enter();
     let theirs = there.stream();
     for stride in [1, 2] {
@@ -131,7 +131,7 @@ fn a_late_tensor_on_the_second_device_is_moved_to_the_sessions() {
 
 #[test]
 fn a_late_array_on_the_second_device_is_moved_to_the_sessions() {
-    let Some((host, session, here, there)) = two("a_late_array_on_the_second_device") else { return };
+    let Some((here, there, host, session)) = two("a_late_array_on_the_second_device") else { return };
     there.enter();
     let (theirs, released) = (there.stream(), Arc::<AtomicUsize>::default());
     let (source, target) = (there.upload(&bytes(&values(8))), there.upload(&vec![0; BYTES]));
@@ -162,7 +162,7 @@ fn a_late_array_on_the_second_device_is_moved_to_the_sessions() {
 
 #[test]
 fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_not_at_all() {
-    let Some((host, session, here, there)) = two("a_batch_on_the_second_device_goes_out") else { return };
+    let Some((here, there, host, session)) = two("a_batch_on_the_second_device_goes_out") else { return };
     let far = host.session().device(OTHER).open().unwrap();
     let reader = here.stream();
     in_each_context(&here, there, |check| {
@@ -200,7 +200,7 @@ fn a_batch_on_the_second_device_goes_out_of_a_session_on_the_first_as_a_copy_or_
 
 #[test]
 fn managed_memory_of_the_second_device_that_is_said_to_be_the_firsts_is_the_seconds() {
-    let Some((host, session, here, there)) = two("managed_memory_of_the_second_device") else { return };
+    let Some((here, there, host, session)) = two("managed_memory_of_the_second_device") else { return };
     let far = host.session().device(OTHER).open().unwrap();
     there.enter();
     let (theirs, source, managed) =
