@@ -53,7 +53,7 @@ fn event_of(array: &abi::ArrowDeviceArray) -> Handle {
 
 #[test]
 fn what_is_on_the_second_device_goes_out_while_the_first_or_none_is_current() {
-    let Some((host, first, here, there)) = two("what_is_on_the_second_device_goes_out") else { return };
+    let Some((here, there, host, first)) = two("what_is_on_the_second_device_goes_out") else { return };
     let session = host.session().device(OTHER).open().unwrap();
     let reader = there.within(|| there.stream());
     in_each_context(&here, there, |check| {
