@@ -24,17 +24,25 @@
 //! ```
 //!
 //! **Devices.** `cpu` always, `untouchable` ([`BackendBuilder::untouchable`]) for tests. Both have immediate streams: a
-//! function returns when its work is done, and no event is ever made. Pinned memory is plain host memory, and
-//! `cuda_host` addresses are the host's. [`Backend::cuda`] says what there is of CUDA, or what is missing.
+//! function returns when its work is done, and no event is ever made. `cuda:N` where there is a driver, which is looked for
+//! when one is first named; each device is started when it is first used. What a CUDA stream is given runs later, in its
+//! order; nothing here waits for it but the functions that say so, and copies to memory that is not pinned.
+//! [`Backend::cuda`] says what there is, or what is missing.
+//!
+//! **Pinned memory** is plain host memory until a CUDA device has been started, and of the driver's from then on; the ledger
+//! has it as `cuda_host:0`. Copies from and to other host memory go through up to 100 MiB of pinned chunks a device, which
+//! are nobody's and on no book.
 //!
 //! **Lifetime.** A block keeps its account open, and an account its backend. Freeing goes to the account that
-//! allocated, whatever memory object it is called with. A stream belongs to one backend; another one refuses it.
+//! allocated, whatever memory object it is called with, and never waits: see `cuda::pool`. A stream belongs to one backend;
+//! another one refuses it.
 //!
-//! **What `pointer` knows.** Blocks of `untouchable`, with base and length. Any other address is taken for the host's,
-//! and its block is not looked for.
+//! **What `pointer` knows.** Blocks of `untouchable` and whatever a CUDA driver that was started knows, with base and length.
+//! Any other address is taken for the host's, and its block is not looked for.
 //!
 //! **Where no stream is given**, alloc takes the device's default one; fill and launch that of the device on which
-//! their (first) address is known to lie, else that of `cpu`.
+//! their (first) address is known to lie, else that of `cpu`. A copy takes that of the CUDA device that it goes to, or comes
+//! from. On a stream of a host device a copy of a CUDA device's has run when the call returns.
 //!
 //! The backend has no global state, holds no lock while it runs a kernel's twin, and lets nothing unwind out.
 
