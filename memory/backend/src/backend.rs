@@ -298,14 +298,17 @@ impl Inner {
     }
 
     /// The device that `address` lies on, and its block where that is known; the host where nobody knows.
-    pub(crate) fn owner_of(&self, address: *const std::ffi::c_void) -> Place {
+    pub(crate) fn owner_of(&self, address: *const std::ffi::c_void) -> Result<Place> {
         for (index, entry) in self.devices.iter().enumerate() {
             if let Found::Block { base, bytes } = entry.backend.find(address) {
-                return Place { index, device: entry.backend.describe().device, base, bytes };
+                return Ok(Place { index, device: entry.backend.describe().device, base, bytes });
             }
         }
-        let known = self.known_cuda().filter(|_| !address.is_null()).and_then(|cuda| cuda.find(address));
-        known.unwrap_or(Place { index: 0, device: Device::CPU, base: 0, bytes: 0 })
+        let known = match self.known_cuda().filter(|_| !address.is_null()) {
+            Some(cuda) => cuda.find(address)?,
+            None => None,
+        };
+        Ok(known.unwrap_or(Place { index: 0, device: Device::CPU, base: 0, bytes: 0 }))
     }
 
     pub(crate) fn fault(&self, operation: Operation, what: &str) -> Result<()> {

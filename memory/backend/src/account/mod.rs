@@ -145,7 +145,7 @@ impl Account {
         if address.is_null() {
             return Err(Error::invalid_argument("pointer: the address is NULL"));
         }
-        let place = self.backend.owner_of(address);
+        let place = self.backend.owner_of(address)?;
         Ok((place.device, place.base, place.bytes))
     }
 

@@ -23,7 +23,7 @@ impl Account {
         // SAFETY: by this function's own contract.
         match unsafe { self.backend.stream(stream) }? {
             Some(stream) => Ok(stream),
-            None => self.backend.default_stream(self.backend.owner_of(address).index),
+            None => self.backend.default_stream(self.backend.owner_of(address)?.index),
         }
     }
 

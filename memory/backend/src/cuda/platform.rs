@@ -215,7 +215,7 @@ impl Platform {
     }
 
     /// Where an address lies, if the driver knows it.
-    pub(crate) fn find(&self, address: *const c_void) -> Option<Place> {
+    pub(crate) fn find(&self, address: *const c_void) -> Result<Option<Place>> {
         let (mut kind, mut ordinal, mut managed) = (0u32, -1i32, 0u32);
         let (mut base, mut bytes) = (0u64, 0usize);
         let mut which = [
@@ -236,17 +236,15 @@ impl Platform {
         let code = unsafe {
             (self.driver.pointer_get_attributes)(5, which.as_mut_ptr(), places.as_mut_ptr(), address as u64)
         };
-        if code != SUCCESS {
-            return None;
-        }
+        self.driver.check("cuPointerGetAttributes", code)?;
         let id = i64::from(ordinal.max(0));
         let device = match kind as i32 {
             _ if managed != 0 => Device { id, r#type: abi::DEVICE_CUDA_MANAGED, reserved: 0 },
             MEMORY_TYPE_DEVICE => Device::cuda(id),
             MEMORY_TYPE_HOST => HostDevice::PINNED,
-            _ => return None,
+            _ => return Ok(None),
         };
-        Some(Place { index: self.index_of(device)?, device, base: base as usize, bytes })
+        Ok(self.index_of(device).map(|index| Place { index, device, base: base as usize, bytes }))
     }
 }
 

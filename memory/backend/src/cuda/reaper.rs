@@ -177,20 +177,32 @@ impl Job {
             match event.is_done() {
                 Ok(true) => {}
                 Ok(false) => return Standing::Later,
-                Err(_) => return Standing::Never,
+                // It cannot be asked, so everything is waited for, which fails where the device is broken.
+                Err(_) => match wait_for_all(event.gpu()) {
+                    Standing::Ready => {}
+                    otherwise => return otherwise,
+                },
             }
         }
         for gpu in &self.everything_on {
-            let Ok(_entered) = gpu.enter() else { return Standing::Never };
-            // SAFETY: the context is current.
-            match unsafe { (gpu.driver.ctx_synchronize)() } {
-                SUCCESS => {}
-                // A capture that is open may not be waited for.
-                900..=908 => return Standing::Later,
-                _ => return Standing::Never,
+            match wait_for_all(gpu) {
+                Standing::Ready => {}
+                otherwise => return otherwise,
             }
         }
         Standing::Ready
+    }
+}
+
+/// Blocks until everything that is in flight on a device has run.
+fn wait_for_all(gpu: &Gpu) -> Standing {
+    let Ok(_entered) = gpu.enter() else { return Standing::Never };
+    // SAFETY: the context is current.
+    match unsafe { (gpu.driver.ctx_synchronize)() } {
+        SUCCESS => Standing::Ready,
+        // A capture that is open may not be waited for.
+        900..=908 => Standing::Later,
+        _ => Standing::Never,
     }
 }
 

@@ -1,0 +1,146 @@
+//! What `crossdock convert --device cuda` says when the driver is missing, or refuses one of its calls: the right output
+//! where the refused call did no harm, else status 1, one line with the driver's answer, and nothing left behind. Over the
+//! simulated driver.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::Output;
+
+use crossdock_tests::{assert_nothing_left, assert_refused, command, sample};
+
+/// One that the driver's header has, and one that it has not.
+const CODES: [(i32, &str); 2] = [(2, "OUT_OF_MEMORY"), (4242, "4242")];
+/// Without them, or a context to call them in, something is lost and nothing is wrong: the driver keeps what it was to have.
+const GIVING_BACK: [&str; 8] = [
+    "cuMemFreeHost",
+    "cuMemFreeAsync",
+    "cuMemPoolDestroy",
+    "cuEventDestroy_v2",
+    "cuStreamDestroy_v2",
+    "cuModuleUnload",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+];
+/// What tensors have a place for.
+const COLUMNS: &str = "year,dep_time,distance,cancelled,speed_mph";
+
+fn convert(to: &Path, ways: &[&str], environment: &[(&str, &str)]) -> Output {
+    let (from, to) = (sample(), to.to_str().unwrap());
+    let arguments = ["convert", from.to_str().unwrap(), to, "--device", "cuda", "--quiet"];
+    let mut command = command(&[&arguments, ways].concat());
+    command.envs(environment.iter().copied()).output().unwrap()
+}
+
+fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+}
+
+/// How often a conversion calls each of the driver's functions; none where the driver is not the simulated one.
+fn calls(to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
+    let out = convert(to, ways, &[("CROSSDOCK_SIM_CUDA_TRACE", "1")]);
+    let mut calls = BTreeMap::new();
+    for line in String::from_utf8_lossy(&out.stderr).lines() {
+        let call = line.strip_prefix("crossdock-sim-cuda: ").and_then(|line| line.split_once(" = "));
+        if let Some((name, _)) = call {
+            *calls.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+    assert!(calls.is_empty() || out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    calls
+}
+
+/// Every function that the conversion calls, refused at its first, second and last call.
+fn refused_calls(test: &str, ways: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let (wanted, to) = (folder.path().join("wanted.arrow"), folder.path().join("out.arrow"));
+    let calls = calls(&wanted, ways);
+    if calls.is_empty() {
+        return skip(test, "only the simulated driver refuses what it is told to refuse");
+    }
+    assert!(calls.len() > 25, "{calls:?}");
+    let wanted = std::fs::read(&wanted).unwrap();
+    for ((name, last), (code, words)) in calls.iter().flat_map(|call| CODES.map(|code| (call, code))) {
+        let leaks = if GIVING_BACK.contains(&name.as_str()) { "ignore" } else { "" };
+        let mut nths = vec![1, 2, *last];
+        nths.retain(|nth| nth <= last);
+        nths.dedup();
+        for nth in nths {
+            let fail = format!("{name}:{code}:{nth}");
+            let environment =
+                [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", leaks)];
+            let out = convert(&to, ways, &environment);
+            let stderr = String::from_utf8_lossy(&out.stderr);
+            if out.status.success() {
+                assert_eq!(stderr, "", "{fail}");
+                assert!(std::fs::read(&to).unwrap() == wanted, "{fail}: the output is another");
+                std::fs::remove_file(&to).unwrap();
+                continue;
+            }
+            // The driver's functions have names of their own for their later forms.
+            let told = name.trim_end_matches("_v2");
+            let told = if stderr.contains(told) { told } else { "the CUDA driver answered" };
+            let code = code.to_string();
+            assert_eq!(out.status.code(), Some(1), "{fail}: {:?}: {stderr}", out.status);
+            assert!(stderr.contains(words) || stderr.contains(&code), "{fail}: {stderr}");
+            assert_refused(&out, &[told], &to);
+        }
+    }
+}
+
+#[test]
+fn a_refused_call_of_the_driver_is_harmless_or_told_in_one_line() {
+    refused_calls("a_refused_call_of_the_driver", &["--via", "arrow-c-device"]);
+}
+
+#[test]
+fn a_refused_call_on_the_way_through_tensors_and_compression_too() {
+    let ways = ["--via", "dlpack", "--nulls", "mask", "--columns", COLUMNS, "--compression", "lz4"];
+    refused_calls("a_refused_call_on_the_way_through_tensors", &ways);
+}
+
+/// A device that is broken refuses everything from some moment on.
+#[test]
+fn a_device_that_breaks_ends_the_conversion_and_nothing_else() {
+    const TEST: &str = "a_device_that_breaks";
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("out.arrow");
+    if calls(&folder.path().join("wanted.arrow"), &[]).is_empty() {
+        return skip(TEST, "only the simulated driver refuses what it is told to refuse");
+    }
+    for name in
+        ["cuMemcpyAsync", "cuLaunchKernel", "cuEventRecord", "cuStreamWaitEvent", "cuMemAllocFromPoolAsync"]
+    {
+        // 719: a kernel has failed, and the context with it.
+        let fail = format!("{name}:719:0");
+        let environment =
+            [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore")];
+        let out = convert(&to, &[], &environment);
+        assert_refused(&out, &["the CUDA driver answered", "719", name], &to);
+    }
+}
+
+#[test]
+fn a_driver_that_is_not_there_or_has_no_device_that_would_do_is_named() {
+    const TEST: &str = "a_driver_without_devices";
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("out.arrow");
+    let out = convert(&to, &[], &[("LD_LIBRARY_PATH", "")]);
+    match out.status.code() {
+        Some(0) => skip("a_driver_that_is_not_there", "this machine has a driver"),
+        _ => assert_refused(&out, &["cannot work on cuda:0", "libcuda.so"], &to),
+    }
+    std::fs::remove_file(&to).ok();
+    if calls(&to, &[]).is_empty() {
+        return skip(TEST, "only the simulated driver is any driver");
+    }
+    std::fs::remove_file(&to).unwrap();
+    for (variable, value, told) in [
+        ("CROSSDOCK_SIM_CUDA_DEVICES", "0", ["cannot work on cuda:0", "no device"]),
+        ("CROSSDOCK_SIM_CUDA_CAPABILITY", "35", ["cuda:0", "compute capability 3.5"]),
+    ] {
+        assert_refused(&convert(&to, &[], &[(variable, value)]), &told, &to);
+    }
+    assert_nothing_left(&to);
+}
