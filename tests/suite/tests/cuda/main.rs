@@ -8,6 +8,7 @@ mod dlpack;
 mod flat;
 mod races;
 mod stranger;
+mod streams;
 mod tensor;
 mod two_devices;
 

@@ -31,7 +31,7 @@ pub fn expected(values: Vec<i64>) -> RecordBatch {
 }
 
 /// A table of the stranger's array, through the plugin or straight into the host.
-fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: bool) -> Table {
+pub fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: bool) -> Table {
     let schema = export_schema(&schema()).unwrap();
     if !by_plugin {
         return Table::from_device_record_batch(session, array, schema).unwrap();
@@ -42,13 +42,13 @@ fn import(session: &Session, array: Owned<abi::ArrowDeviceArray>, by_plugin: boo
 }
 
 /// The array that a stranger is given, as the plain Arrow struct.
-fn export(session: &Session, batch: &DeviceBatch) -> Owned<abi::ArrowDeviceArray> {
+pub fn export(session: &Session, batch: &DeviceBatch) -> Owned<abi::ArrowDeviceArray> {
     let raw = export_batch(batch, false, session.stream()).unwrap().into_raw();
     // SAFETY: without a schema, the array is all that the batch owned.
     unsafe { Owned::new(raw.array) }
 }
 
-fn event_of(array: &Owned<abi::ArrowDeviceArray>) -> *mut c_void {
+pub fn event_of(array: &Owned<abi::ArrowDeviceArray>) -> *mut c_void {
     assert!(!array.sync_event.is_null(), "work is under way, and nobody may wait for it on the host");
     // SAFETY: a pointer to an event's handle, alive until the release.
     unsafe { *array.sync_event.cast::<*mut c_void>() }
