@@ -34,6 +34,8 @@ while IFS=$'\t' read -r program folder; do
   seconds="$((seconds / 1000)).$(printf %03d $((seconds % 1000)))"
   count() { grep -aoE "[0-9]+ $1" "$log" | awk '{ sum += $1 } END { print sum + 0 }'; }
   passed=$(count passed) bad=$(count failed) skipped=$(grep -ac '^skipped: ' "$log")
+  # A test that skips itself says so and returns, which its runner takes for a pass.
+  passed=$((passed > skipped ? passed - skipped : 0))
   [ "$code" = 0 ] || failed=1
   # A program that ended without saying how many tests failed did not end well.
   [ "$code" = 0 ] || [ "$bad" != 0 ] || bad="exit $code"
