@@ -1,6 +1,7 @@
 """What the peer tests share: the command under test, the sample, Arrow's golden files."""
 
 import gc
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -72,6 +73,29 @@ def convert(run):
         return done
 
     return convert
+
+
+@pytest.fixture(scope="session")
+def cuda(crossdock):
+    """What there is of CUDA, as the command tells: a simulated driver, where LD_LIBRARY_PATH leads to one, or a real one."""
+    told = subprocess.run([crossdock, "devices", "--json"], capture_output=True, check=True, timeout=TIMEOUT_S)
+    devices = json.loads(told.stdout)
+    if devices["cuda"]["missing"]:
+        pytest.skip(f"neither a simulated CUDA driver nor a real one: {devices['cuda']['missing']}")
+    return [device for device in devices["devices"] if device["name"].startswith("cuda:")]
+
+
+@pytest.fixture
+def convert_on_cuda(cuda, convert):
+    """The same as `convert`, on the first CUDA device: nothing is said on stderr, where leaks and accesses out of order of a
+    simulated device would be."""
+
+    def convert_on_cuda(source, target, *flags, **keywords):
+        done = convert(source, target, "--device", "cuda", *flags, **keywords)
+        assert done.stderr == b""
+        return done
+
+    return convert_on_cuda
 
 
 @pytest.fixture

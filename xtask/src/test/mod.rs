@@ -116,6 +116,15 @@ impl Outcome {
         }
     }
 
+    /// Of a step in two parts.
+    fn and(&self, other: &Self) -> Self {
+        let mut counts = self.counts();
+        counts += other.counts();
+        let failed = [self, other].into_iter().filter(|part| matches!(part, Self::Failed(..)));
+        let why: Vec<&str> = failed.filter_map(Self::reason).collect();
+        if why.is_empty() { Self::Passed(counts) } else { Self::Failed(counts, why.join("; ")) }
+    }
+
     fn counts(&self) -> Counts {
         match self {
             Self::Passed(counts) => *counts,
@@ -176,6 +185,18 @@ mod tests {
         let outcome =
             Outcome::Failed(Counts { passed: 3, ..Counts::default() }, "does not compile".to_owned());
         assert_eq!(outcome.counts(), Counts { passed: 3, failed: 1, skipped: 0 });
+    }
+
+    #[test]
+    fn a_step_of_which_one_part_failed_has_failed() {
+        let counts = |passed| Counts { passed, ..Counts::default() };
+        let (good, bad) = (Outcome::Passed(counts(3)), Outcome::Failed(counts(2), "why".to_owned()));
+        assert!(matches!(good.and(&good), Outcome::Passed(Counts { passed: 6, failed: 0, .. })));
+        for both in [good.and(&bad), bad.and(&good)] {
+            assert!(
+                matches!(&both, Outcome::Failed(Counts { passed: 5, failed: 1, .. }, why) if why == "why")
+            );
+        }
     }
 
     #[test]

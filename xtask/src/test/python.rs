@@ -2,6 +2,7 @@
 
 use super::{Outcome, stream};
 use crate::cargo::{Workspace, run as run_command};
+use crate::sim_cuda::lay_out;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,17 +11,29 @@ use std::process::Command;
 /// Newest first.
 const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python"];
 
-/// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test.
+/// What runs over the simulated CUDA driver, in a process that finds it from its start on.
+const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
+
+/// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test: once
+/// over this machine, and once, the tests on devices, over the simulated CUDA driver.
 pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
     if !crossdock.exists() {
         bail!("{} is not there: the step `build` makes it", crossdock.display());
     }
     let python = environment(workspace)?;
-    let mut command = Command::new(python);
-    command.current_dir(&workspace.root).env("CROSSDOCK_BIN", crossdock).env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
-    command.args(["-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider", "tests/python"]);
-    stream::pytest(&mut command)
+    let pytest = || {
+        let mut command = Command::new(&python);
+        command.current_dir(&workspace.root).env("CROSSDOCK_BIN", crossdock);
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
+        command.args(["-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]);
+        command
+    };
+    let elsewhere = ON_CUDA.map(|file| format!("--ignore={file}"));
+    let plain = stream::pytest(pytest().args(elsewhere).arg("tests/python"))?;
+    let simulated = lay_out(workspace, &[])?;
+    let on_cuda = stream::pytest(pytest().args(ON_CUDA).env("LD_LIBRARY_PATH", simulated))?;
+    Ok(plain.and(&on_cuda))
 }
 
 /// The interpreter of `target/venv`, which holds what `tests/python/requirements.txt` pins. It is made anew when
