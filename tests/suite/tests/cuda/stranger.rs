@@ -110,12 +110,14 @@ impl Stranger {
         Watch { stranger: self, waits: self.waits() }
     }
 
-    /// How often the host has waited, which only a simulated driver tells.
+    /// How often the host has waited, which only a simulated driver tells. Under an older driver a thread waits for the whole
+    /// device where blocks that were lent come back, and nobody waits for that thread.
     fn waits(&self) -> Option<u64> {
-        ["cuStreamSynchronize", "cuEventSynchronize", "cuCtxSynchronize"]
-            .iter()
-            .map(|name| self.calls(name))
-            .sum()
+        // SAFETY: the name is looked for, and nothing is called.
+        let is_newer = unsafe { self.library.get::<Handle>(b"cuCtxRecordEvent") }.is_ok();
+        let of_the_device = is_newer.then_some("cuCtxSynchronize");
+        let waits = ["cuStreamSynchronize", "cuEventSynchronize"].into_iter().chain(of_the_device);
+        waits.map(|name| self.calls(name)).sum()
     }
 
     /// How often a function has been called, which only a simulated driver tells.
