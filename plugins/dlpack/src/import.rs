@@ -206,7 +206,7 @@ impl Imported {
         let schema = self.known_schema()?;
         let rows = rows(&self.batch);
         // Wherever a tensor lies, it is the call's stream that its producer has made wait.
-        let ready = match self.batch.iter().all(Tensor::is_ready_now) {
+        let ready = match self.batch.iter().all(Tensor::is_ready) {
             true => Ready::Now,
             false => call_stream(&self.memory, call, call.device())?.record()?,
         };
@@ -284,7 +284,7 @@ fn bytes_of(
     }
     let in_place = tensor.is_in_place(order);
     let dims = tensor.strides.gathered(order, width);
-    let ready = if tensor.is_ready_now() { Ready::Now } else { ready.clone() };
+    let ready = if tensor.is_ready() { Ready::Now } else { ready.clone() };
     let (buffer, first) = tensor.into_buffer(ready);
     if in_place {
         return Ok(Some((buffer, first)));

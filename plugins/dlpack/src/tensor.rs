@@ -37,8 +37,9 @@ pub(crate) struct Tensor {
     pub(crate) element: Element,
     pub(crate) strides: Strides,
     pub(crate) device: Device,
-    /// Host memory that devices write too: ready in a stream's order, unlike any other host memory.
-    pinned: bool,
+    /// Said to lie on the CPU, where DLPack has no streams: its bytes are there. Pinned memory, which devices write too, is
+    /// the host's and ready in a stream's order.
+    is_ready: bool,
     /// Of its first element; 0 if it has none.
     address: u64,
 }
@@ -97,8 +98,8 @@ impl Tensor {
         }
         let address = if strides.elements() == 0 { 0 } else { address };
         let device = device_of(tensor.device, address, memory)?;
-        let pinned = tensor.device.device_type == DLDeviceType::CUDAHOST;
-        Ok(Self { managed, element, strides, device, pinned, address })
+        let is_ready = tensor.device.device_type == DLDeviceType::CPU;
+        Ok(Self { managed, element, strides, device, is_ready, address })
     }
 
     /// Its rows.
@@ -106,9 +107,9 @@ impl Tensor {
         self.strides.rows()
     }
 
-    /// Whether its bytes are there without anybody's waiting: DLPack has no streams on the CPU.
-    pub(crate) fn is_ready_now(&self) -> bool {
-        self.device == Device::CPU && !self.pinned
+    /// Whether its bytes are there without anybody's waiting.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.is_ready
     }
 
     /// Whether its elements may stand in Arrow's buffers where they are: in this order side by side, and aligned.
@@ -135,7 +136,7 @@ impl Tensor {
 }
 
 /// Where a tensor lies. Pinned host memory is host memory. What is said of CUDA memory is put to the driver, before a kernel
-/// that believes it takes the whole context with it: managed memory may be said to be device 0's and be any device's.
+/// that believes it takes the whole context with it: managed memory may be said to be device 0's and be any device's, or none's.
 fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> {
     let declared = match device.device_type {
         DLDeviceType::CPU | DLDeviceType::CUDAHOST => return Ok(Device::CPU),
@@ -143,22 +144,31 @@ fn device_of(device: DLDevice, address: u64, memory: &Memory) -> Result<Device> 
             Device::from_arrow(i32::try_from(other).unwrap_or(i32::MAX), device.device_id.into())
         }
     };
-    let is_managed = declared.r#type == abi::DEVICE_CUDA_MANAGED;
-    let works_on = |device: Device| if is_managed { Device::cuda(device.id) } else { device };
+    let asks = declared.r#type == abi::DEVICE_CUDA && address != 0;
+    if asks && memory.pointer(address)?.0 == declared {
+        return Ok(declared);
+    }
+    // This looks for a driver, if nobody has before.
     let devices = memory.devices()?;
-    if !devices.iter().any(|info| info.device == works_on(declared)) {
+    if declared.r#type == abi::DEVICE_CUDA_MANAGED && address != 0 {
+        let found = memory.pointer(address)?.0;
+        return Ok(match found.r#type {
+            abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED => Device::cuda(found.id),
+            _ => Device::CPU,
+        });
+    }
+    if !devices.iter().any(|info| info.device == declared) {
         let known: Vec<_> = devices.iter().map(|info| info.name.as_str()).collect();
         return Err(Error::device(format!("it lies on {declared}, expected one of {}", known.join(", "))));
     }
-    if address == 0 || !matches!(declared.r#type, abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED) {
-        return Ok(works_on(declared));
+    if !asks {
+        return Ok(declared);
     }
     let found = memory.pointer(address)?.0;
     match found.r#type {
-        abi::DEVICE_CUDA_MANAGED => Ok(Device::cuda(found.id)),
-        // Host memory that is mapped into devices' is every device's.
-        abi::DEVICE_CUDA_HOST => Ok(works_on(declared)),
-        abi::DEVICE_CUDA if is_managed || found == declared => Ok(found),
+        // Managed memory, and host memory that is mapped into devices', is every device's.
+        abi::DEVICE_CUDA_MANAGED | abi::DEVICE_CUDA_HOST => Ok(declared),
+        abi::DEVICE_CUDA if found == declared => Ok(declared),
         abi::DEVICE_CUDA => Err(Error::bad_data(format!(
             "it is said to lie on {declared}, and the driver says that {address:#x} is memory of {found}"
         ))),
