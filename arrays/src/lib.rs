@@ -30,6 +30,7 @@ pub use call::call_stream;
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
+pub use nulls::count_nulls;
 pub use print::format_batch;
 pub use validate::{Level, validate};
 

@@ -39,8 +39,11 @@ impl Prepared {
         };
         survey.events.extend(zero.as_ref().map(Buffer::ready).filter(|ready| !ready.is_now()));
         let ready = one_event(survey.events, device, stream)?;
-        let null_counts =
-            if survey.uncounted.is_empty() { Vec::new() } else { nulls::count(&survey.uncounted, stream)? };
+        let null_counts = if survey.uncounted.is_empty() {
+            Vec::new()
+        } else {
+            nulls::count_nulls(&survey.uncounted, stream)?
+        };
         let mut prepared = Self {
             kept: survey.kept,
             null_counts: null_counts.into_iter(),

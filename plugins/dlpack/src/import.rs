@@ -4,15 +4,16 @@ use std::borrow::Cow;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, call_stream, export_batch, export_plain, export_schema, import_schema_ref,
+    DeviceArray, DeviceBatch, call_stream, count_nulls, export_batch, export_plain, export_schema,
+    import_schema_ref,
 };
-use crossdock_kernels::{gather, pack_bytes};
-use crossdock_memory::{Buffer, Device, Memory, Ready, Stream};
+use crossdock_memory::{Buffer, Device, Memory, Ready};
 use crossdock_plugin_api::{BatchStream, Call, Capsules, Error, Owned, Result, abi};
 use smallvec::SmallVec;
 
 use crate::column::Column;
 use crate::element::Element;
+use crate::elements::{Wanted, buffers};
 use crate::options::Reading;
 use crate::tensor::Tensor;
 
@@ -210,20 +211,47 @@ impl Imported {
             true => Ready::Now,
             false => call_stream(&self.memory, call, call.device())?.record()?,
         };
-        let mut tensors = self.next_batch().into_iter();
+        let each = self.each;
+        let tensors = self.next_batch().into_iter().enumerate();
+        let wanted = tensors.map(|(i, tensor)| {
+            let column = self.columns.get(i / each).filter(|_| i % each == 0);
+            Wanted {
+                tensor,
+                order: column.map_or(Vec::new(), Column::order),
+                bits: column.is_none_or(|column| column.bits),
+                invert: column.is_none(),
+            }
+        });
+        let named = |i: usize, error: Error| error.context(format_args!("column '{}'", self.name(i)));
+        let made = buffers(wanted.collect(), &ready, |device| call_stream(&self.memory, call, device));
+        let mut made = made.map_err(|(i, error)| named(i / each, error))?.into_iter();
         let mut arrays = Vec::with_capacity(self.columns.len());
-        for (column, field) in self.columns.iter().zip(schema.fields()) {
-            let mut next = || tensors.next().ok_or_else(|| Error::internal("a column without a tensor"));
-            let tensor = next()?;
-            let mask = if self.each == 2 { Some(next()?) } else { None };
-            let array = call_stream(&self.memory, call, tensor.device)
-                .and_then(|stream| array(column, field, tensor, mask, rows, &ready, &stream));
-            arrays.push(array.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
+        for (i, field) in schema.fields().iter().enumerate() {
+            let values = made.next().flatten();
+            let validity = if each == 2 { made.next().flatten() } else { None };
+            arrays.push(array(field, values, validity, rows).map_err(|error| named(i, error))?);
         }
         let batch = DeviceBatch::try_new(schema, rows, arrays)?;
+        self.check_strict(call, &batch)?;
         let batch = batch.move_for_call(&self.memory, call, call.device())?;
         let stream = call_stream(&self.memory, call, batch.device())?;
         export_batch(&batch, false, &stream)
+    }
+
+    /// Nulls where the schema allows none are refused.
+    fn check_strict(&self, call: &Call<'_>, batch: &DeviceBatch) -> Result<()> {
+        let (schema, arrays) = (batch.schema(), batch.columns());
+        let strict =
+            || schema.fields().iter().zip(arrays).enumerate().filter(|(_, (field, _))| !field.is_nullable());
+        let of: Vec<&DeviceArray> = strict().map(|(_, (_, array))| array).collect();
+        let counted = count_nulls(&of, &call_stream(&self.memory, call, batch.device())?)?;
+        match strict().zip(counted).find(|(_, nulls)| *nulls > 0) {
+            None => Ok(()),
+            Some(((_, (field, _)), _)) => Err(Error::bad_data(format!(
+                "column '{}': the mask says that rows are null, and the schema that none are",
+                field.name()
+            ))),
+        }
     }
 }
 
@@ -231,22 +259,13 @@ fn rows(batch: &[Tensor]) -> usize {
     batch.first().map_or(0, Tensor::rows)
 }
 
-/// One column. Its tensor is ready after `ready`; what is made of it is made on the stream, which is one of its device.
+/// One column over its elements, and over what tells which rows there are.
 fn array(
-    column: &Column,
     field: &Field,
-    tensor: Tensor,
-    mask: Option<Tensor>,
+    values: Option<Buffer>,
+    validity: Option<Buffer>,
     rows: usize,
-    ready: &Ready,
-    stream: &Stream,
 ) -> Result<DeviceArray> {
-    let validity = mask.map(|mask| bits_of(mask, &[], true, ready, stream)).transpose()?.flatten();
-    let values = if column.bits {
-        bits_of(tensor, &column.order(), false, ready, stream)?
-    } else {
-        bytes_of(tensor, &column.order(), ready, stream)?.map(|(buffer, _)| buffer)
-    };
     // The types from the outermost list to the values, and how many of each there are.
     let mut levels = vec![(field.data_type(), rows)];
     while let Some((DataType::FixedSizeList(child, n), len)) = levels.last() {
@@ -263,48 +282,5 @@ fn array(
         };
         inner = Some(DeviceArray::try_new(data_type.clone(), len, 0, nulls, buffers, children, None)?);
     }
-    let array = inner.ok_or_else(|| Error::internal("a type without levels"))?;
-    if !field.is_nullable() && array.count_nulls(stream)? > 0 {
-        return Err(Error::bad_data("the mask says that rows are null, and the schema that none are"));
-    }
-    Ok(array)
-}
-
-/// The elements side by side, in this order of a row's dimensions, and where they begin: in place where that is so, else
-/// gathered. `None` where there are none.
-fn bytes_of(
-    tensor: Tensor,
-    order: &[usize],
-    ready: &Ready,
-    stream: &Stream,
-) -> Result<Option<(Buffer, usize)>> {
-    let (elements, width) = (tensor.strides.elements(), tensor.element.width());
-    if elements == 0 {
-        return Ok(None);
-    }
-    let in_place = tensor.is_in_place(order);
-    let dims = tensor.strides.gathered(order, width);
-    let ready = if tensor.is_ready() { Ready::Now } else { ready.clone() };
-    let (buffer, first) = tensor.into_buffer(ready);
-    if in_place {
-        return Ok(Some((buffer, first)));
-    }
-    let mut gathered = stream.memory().alloc(stream, elements * width)?;
-    gather(stream, &buffer, first, width, &dims, &mut gathered, 0)?;
-    Ok(Some((gathered.freeze(stream)?, 0)))
-}
-
-/// The same for booleans, as bits.
-fn bits_of(
-    tensor: Tensor,
-    order: &[usize],
-    invert: bool,
-    ready: &Ready,
-    stream: &Stream,
-) -> Result<Option<Buffer>> {
-    let elements = tensor.strides.elements();
-    let Some((bytes, first)) = bytes_of(tensor, order, ready, stream)? else { return Ok(None) };
-    let mut bits = stream.memory().alloc(stream, elements.div_ceil(8))?;
-    pack_bytes(stream, &bytes, first, elements, invert, &mut bits, 0)?;
-    Ok(Some(bits.freeze(stream)?))
+    inner.ok_or_else(|| Error::internal("a type without levels"))
 }

@@ -10,6 +10,7 @@
 
 mod column;
 mod element;
+mod elements;
 mod export;
 mod import;
 mod options;
