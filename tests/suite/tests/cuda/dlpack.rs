@@ -12,7 +12,7 @@ use crossdock_plugin_api::abi;
 use super::array::{array, schema};
 use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
 use super::setting;
-use super::tensor::{CUDA_0, Taken, import, lies_on, tensor, told};
+use super::tensor::{CUDA_0, Taken, import, lies_on, load_what_gathers, tensor, told};
 
 /// Every second value of what is spread over twice as many.
 fn spread(values: &[i64]) -> Vec<i64> {
@@ -29,6 +29,7 @@ fn a_late_producers_tensor_is_read_right_and_nothing_waits_on_the_host() {
         let wanted = values(stride as i64);
         let source = stranger.upload(&bytes(&if stride == 1 { wanted.clone() } else { spread(&wanted) }));
         let target = stranger.upload(&vec![0; BYTES * stride]);
+        load_what_gathers(&session, CUDA_0, source);
         stranger.hold(theirs, true);
         stranger.late_copy(theirs, target, source, BYTES * stride);
         let written = stranger.record(theirs);
@@ -190,6 +191,7 @@ fn a_strangers_tensor_is_deleted_after_our_last_use_and_the_drop_does_not_wait()
         let wanted = values(5);
         let source = stranger.upload(&bytes(&if stride == 1 { wanted.clone() } else { spread(&wanted) }));
         let (a, b) = (stranger.upload(&vec![1; BYTES]), stranger.alloc(BYTES));
+        load_what_gathers(&session, CUDA_0, source);
         stranger.hold(theirs, true);
         stranger.late_copy(theirs, b, a, BYTES);
         let late = stranger.record(theirs);

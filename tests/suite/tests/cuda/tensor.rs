@@ -82,6 +82,13 @@ pub fn import(session: &Session, capsule: Capsule) -> crossdock::Result<Table> {
     Table::from_reader(session, reader)
 }
 
+/// Gathers once on a device, of memory there of 64 bytes and more: to load a kernel's image, which happens at its first
+/// launch, the driver waits for what the device is at.
+pub fn load_what_gathers(session: &Session, device: DLDevice, address: u64) {
+    drop(import(session, tensor(device, address, (4, 2), &Arc::default())).unwrap());
+    session.stream().synchronize().unwrap();
+}
+
 /// A tensor of ours, taken out of its capsule by the stranger; deleted when it is dropped.
 pub struct Taken(NonNull<DLManagedTensorVersioned>);
 

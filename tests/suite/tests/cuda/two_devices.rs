@@ -12,7 +12,7 @@ use crossdock_plugin_api::{Owned, abi};
 use super::array::{address_of, array, schema};
 use super::races::{BYTES, ROWS, bytes, expected, values, wait_for};
 use super::stranger::{Handle, Stranger};
-use super::tensor::{CUDA_0, Taken, import, lies_on, tensor, told};
+use super::tensor::{CUDA_0, Taken, import, lies_on, load_what_gathers, tensor, told};
 use super::{Turn, setting, skip};
 
 const OTHER: Device = Device::cuda(1);
@@ -107,6 +107,7 @@ fn a_late_tensor_on_the_second_device_is_moved_to_the_sessions() {
             wanted.iter().flat_map(|value| [vec![*value], vec![-1; stride - 1]].concat()).collect();
         there.enter();
         let (source, target) = (there.upload(&bytes(&spread)), there.upload(&vec![0; BYTES * stride]));
+        load_what_gathers(&session, lies_on(abi::DEVICE_CUDA, 1), source);
         there.hold(theirs, true);
         there.late_copy(theirs, target, source, BYTES * stride);
         let written = there.record(theirs);
