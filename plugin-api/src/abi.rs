@@ -17,6 +17,13 @@ macro_rules! abi {
     )* };
 }
 
+/// A function that a function is given. A type of its own, because abi_stable proves no pointers to functions that take
+/// such pointers.
+#[repr(transparent)]
+#[derive(Clone, Copy)]
+#[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
+pub struct Callback(pub Option<unsafe extern "C" fn(*mut c_void)>);
+
 /// Structs that may be all zero: empty and released.
 macro_rules! zeroed {
     ($($name:ident),*) => { $(impl Default for $name {
@@ -484,8 +491,7 @@ abi! {
         event_raw: Option<unsafe extern "C" fn(*const Memory, *mut Event) -> *mut c_void>,
         pointer: Option<unsafe extern "C" fn(*const Memory, *const c_void, *mut Pointer, *mut Error) -> Code>,
         host_address: Option<unsafe extern "C" fn(*const Memory, Device, *const c_void, usize) -> *mut c_void>,
-        call_after: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize,
-            Option<unsafe extern "C" fn(*mut c_void)>, *mut c_void)>,
+        call_after: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize, Callback, *mut c_void)>,
     }
     struct PluginEntry {
         magic: u64,

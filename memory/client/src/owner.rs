@@ -118,7 +118,9 @@ fn release_after(owner: Option<Box<dyn Any + Send + Sync>>, uses: &[Event]) {
             let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
             let data = Box::into_raw(Box::new(owner)).cast();
             // SAFETY: the table's own function on events that it made; `data` is what `release` expects, and is used once.
-            unsafe { call_after(memory.object(), raw.as_ptr(), raw.len(), Some(release), data) };
+            unsafe {
+                call_after(memory.object(), raw.as_ptr(), raw.len(), abi::Callback(Some(release)), data)
+            };
         }
         // An older host. A failed wait leaves no safe moment to release it, so a stranger's array is then leaked rather
         // than freed under a running kernel.

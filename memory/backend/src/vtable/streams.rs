@@ -189,10 +189,10 @@ pub(super) unsafe extern "C" fn call_after(
     memory: *const abi::Memory,
     events: *const *mut abi::Event,
     n_events: usize,
-    f: Option<unsafe extern "C" fn(*mut c_void)>,
+    f: abi::Callback,
     data: *mut c_void,
 ) {
-    let Some(f) = f else { return };
+    let Some(f) = f.0 else { return };
     // SAFETY: as the header.
     unsafe {
         enter_quietly(memory, |account| {

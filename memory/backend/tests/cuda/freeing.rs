@@ -98,7 +98,7 @@ fn a_call_comes_once_after_its_events_and_at_once_where_there_are_none() {
     let (sender, receiver) = mpsc::channel();
     let data = || Box::into_raw(Box::new(sender.clone())).cast();
     // SAFETY: no events, and what the function expects.
-    unsafe { call_after(t.raw(), std::ptr::null(), 0, Some(count_and_tell), data()) };
+    unsafe { call_after(t.raw(), std::ptr::null(), 0, abi::Callback(Some(count_and_tell)), data()) };
     assert_eq!(receiver.try_recv(), Ok(std::thread::current().id()));
 
     let stream = t.stream_create(GPU).unwrap();
@@ -108,7 +108,7 @@ fn a_call_comes_once_after_its_events_and_at_once_where_there_are_none() {
         t.fill(stream, held.address, 1, BYTES).unwrap();
         let event = t.event_record(stream).unwrap();
         // SAFETY: a live event, and what the function expects.
-        unsafe { call_after(t.raw(), &event, 1, Some(count_and_tell), data()) };
+        unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(count_and_tell)), data()) };
         t.event_destroy(event);
     }
     for _ in 0..8 {
