@@ -89,14 +89,15 @@ fn step(
     }) {
         done.push(device);
         made.clear();
-        let mut total = 0usize;
+        let (mut next, mut total) = (0usize, 0usize);
         for (i, slot) in slots.iter().enumerate() {
             let Some(slot) = slot.as_ref().filter(|slot| slot.buffer.device() == device) else { continue };
             let Some(n) = bytes(slot) else { continue };
-            made.push((i, total, n));
-            let end = total.checked_add(n).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+            made.push((i, next, n));
+            let end =
+                next.checked_add(n).and_then(|end| Some((end, end.checked_next_multiple_of(ALIGNMENT)?)));
             let beyond = || Error::out_of_memory("the tensors together are longer than memory can be");
-            total = end.ok_or_else(|| (i, beyond()))?;
+            (total, next) = end.ok_or_else(|| (i, beyond()))?;
         }
         let of_first = |error| (first, error);
         let stream = stream_on(device).map_err(of_first)?;

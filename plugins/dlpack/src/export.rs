@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::layout::ChildRule;
-use crossdock_arrays::{DeviceArray, call_stream, import_batch, import_schema_ref, plain_values};
-use crossdock_kernels::unpack_bits;
+use crossdock_arrays::{
+    DeviceArray, call_stream, count_nulls, import_batch, import_schema_ref, plain_values,
+};
 use crossdock_memory::{Buffer, Memory, Stream};
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Owned, Result, Verdict, abi,
@@ -14,6 +15,7 @@ use crossdock_plugin_api::{
 use smallvec::SmallVec;
 
 use crate::column::Column;
+use crate::making::{Elements, Making};
 use crate::options::{Copy, Writing};
 use crate::produce::{Described, KeptBatch, KeptBuffer, lend};
 use crate::tensor::to_dlpack;
@@ -148,11 +150,26 @@ impl Exported {
             moved: from != device,
             stream: call_stream(&self.memory, call, device)?,
         };
-        let mut capsules = Vec::with_capacity(self.columns.len() * 2);
-        for ((column, field), array) in self.columns.iter().zip(self.schema.fields()).zip(batch.columns()) {
-            export
-                .column(column, array, &mut capsules)
-                .map_err(|error| error.context(format_args!("column '{}'", field.name())))?;
+        let named = |i: usize, error: Error| {
+            error.context(format_args!("column '{}'", self.schema.fields().get(i).map_or("", |f| f.name())))
+        };
+        export.check_nulls(batch.columns()).map_err(|(i, error)| named(i, error))?;
+        let mut making = Making::default();
+        let mut tensors = Vec::with_capacity(self.columns.len() * 2);
+        for (i, (column, array)) in self.columns.iter().zip(batch.columns()).enumerate() {
+            tensors.push((i, export.values(column, array, &mut making).map_err(|error| named(i, error))?));
+            if self.writing.masked {
+                tensors.push((i, making.mask(array)));
+            }
+        }
+        let made = making.run(&export.stream)?;
+        let mask = Column::mask();
+        let mut capsules = Vec::with_capacity(tensors.len());
+        let each = if self.writing.masked { 2 } else { 1 };
+        for (t, (i, elements)) in tensors.into_iter().enumerate() {
+            let column = self.columns.get(i).filter(|_| t % each == 0).unwrap_or(&mask);
+            let capsule = made.of(elements).and_then(|buffer| export.capsule(column, rows, buffer));
+            capsules.push(capsule.map_err(|error| named(i, error))?);
         }
         Ok(capsules)
     }
@@ -167,21 +184,14 @@ struct Export {
     stream: Stream,
 }
 
-/// A tensor's elements, and whether they were made for it.
-type Elements = (Option<Buffer>, bool);
-
 impl Export {
-    fn column(&self, column: &Column, array: &DeviceArray, capsules: &mut Vec<Capsule>) -> Result<()> {
-        self.check_nulls(array)?;
-        capsules.push(self.capsule(column, array.len(), self.values(column, array)?)?);
-        if self.writing.masked {
-            let mask = self.mask(array)?;
-            capsules.push(self.capsule(&Column::mask(), array.len(), (Some(mask), true))?);
-        }
-        Ok(())
-    }
-
-    fn capsule(&self, column: &Column, rows: usize, (buffer, ours): Elements) -> Result<Capsule> {
+    /// With its bytes, and whether they were made for it.
+    fn capsule(
+        &self,
+        column: &Column,
+        rows: usize,
+        (buffer, ours): (Option<Buffer>, bool),
+    ) -> Result<Capsule> {
         let buffer = buffer.filter(|buffer| !buffer.is_empty());
         if let Some(buffer) = &buffer {
             lend(buffer, self.device, &self.stream)?;
@@ -191,70 +201,65 @@ impl Export {
         described.capsule(self.writing.legacy, Box::new(KeptBuffer(buffer)))
     }
 
-    /// Nulls that would be lost are an error: of rows unless a mask tells them, of values within a row always.
-    fn check_nulls(&self, array: &DeviceArray) -> Result<()> {
-        if !self.writing.masked {
-            let nulls = array.count_nulls(&self.stream)?;
-            if nulls > 0 {
-                return Err(Error::unsupported(format!(
-                    "{nulls} of {} rows are null, and DLPack has no nulls: fill or drop them, leave the column out, or ask \
-                     for masks (--nulls mask; the option nulls=mask)",
-                    array.len()
-                )));
+    /// Nulls that would be lost are an error: of rows unless a mask tells them, of values within a row always. An error says
+    /// which column it is of.
+    fn check_nulls(&self, columns: &[DeviceArray]) -> Result<(), (usize, Error)> {
+        // Each column, and what lies within its rows.
+        let mut levels: Vec<(usize, DeviceArray, bool)> = Vec::new();
+        for (i, array) in columns.iter().enumerate() {
+            let mut array = array.clone();
+            let mut within = false;
+            loop {
+                let child = used(&array).map_err(|error| (i, error))?;
+                if within || !self.writing.masked {
+                    levels.push((i, array, within));
+                }
+                let Some(child) = child else { break };
+                (array, within) = (child, true);
             }
         }
-        let mut array = array.clone();
-        while let Some(child) = used(&array)? {
-            let nulls = child.count_nulls(&self.stream)?;
-            if nulls > 0 {
-                return Err(Error::unsupported(format!(
-                    "{nulls} values within its rows are null, and neither DLPack nor a mask of rows has a place for them: \
-                     fill them, or leave the column out"
-                )));
-            }
-            array = child;
-        }
-        Ok(())
+        let arrays: Vec<&DeviceArray> = levels.iter().map(|(_, array, _)| array).collect();
+        let counted = count_nulls(&arrays, &self.stream).map_err(|error| (0, error))?;
+        let Some(((i, array, within), nulls)) = levels.iter().zip(counted).find(|(_, nulls)| *nulls > 0)
+        else {
+            return Ok(());
+        };
+        let what = match within {
+            true => format!(
+                "{nulls} values within its rows are null, and neither DLPack nor a mask of rows has a place for them: fill \
+                 them, or leave the column out"
+            ),
+            false => format!(
+                "{nulls} of {} rows are null, and DLPack has no nulls: fill or drop them, leave the column out, or ask for \
+                 masks (--nulls mask; the option nulls=mask)",
+                array.len()
+            ),
+        };
+        Err((*i, Error::unsupported(what)))
     }
 
     /// The column's elements as a tensor wants them: one after the other, booleans as bytes.
-    fn values(&self, column: &Column, array: &DeviceArray) -> Result<Elements> {
+    fn values(&self, column: &Column, array: &DeviceArray, making: &mut Making) -> Result<Elements> {
         let mut array = array.clone();
         while let Some(child) = used(&array)? {
             array = child;
         }
         let (offset, len, width) = (array.offset(), array.len(), column.element.width());
         let Some(buffer) = array.buffers().get(1).and_then(Option::as_ref).filter(|_| len > 0) else {
-            return Ok((None, true));
+            return Ok(Elements::None);
         };
         let why = if column.bits { Some("bits become bytes") } else { self.writing.must_copy() };
         if let (Some(why), Copy::Never) = (why, self.writing.copy) {
             return Err(Error::unsupported(format!("{why}, and copy=never was asked for")));
         }
-        let stream = &self.stream;
         if column.bits {
-            let mut bytes = stream.memory().alloc(stream, len)?;
-            unpack_bits(stream, buffer, offset, len, false, &mut bytes, 0)?;
-            return Ok((Some(bytes.freeze(stream)?), true));
+            return Ok(making.unpacked(buffer.clone(), offset, len, false));
         }
         let range = buffer.slice(offset * width, len * width)?;
         if self.moved || why.is_none() {
-            return Ok((Some(range), self.moved));
+            return Ok(Elements::InPlace(range, self.moved));
         }
-        let mut copy = stream.memory().alloc(stream, len * width)?;
-        stream.copy(&mut copy, 0, &range, 0, len * width)?;
-        Ok((Some(copy.freeze(stream)?), true))
-    }
-
-    /// One byte a row, 1 where it is null.
-    fn mask(&self, array: &DeviceArray) -> Result<Buffer> {
-        let (len, stream) = (array.len(), &self.stream);
-        let mut bytes = stream.memory().alloc(stream, len)?;
-        match array.buffers().first().and_then(Option::as_ref).filter(|_| array.null_count() != Some(0)) {
-            Some(validity) => unpack_bits(stream, validity, array.offset(), len, true, &mut bytes, 0)?,
-            None => stream.fill(&mut bytes, 0, len, 0)?,
-        }
-        bytes.freeze(stream)
+        Ok(making.copied(range))
     }
 }
 

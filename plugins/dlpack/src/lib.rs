@@ -13,6 +13,7 @@ mod element;
 mod elements;
 mod export;
 mod import;
+mod making;
 mod options;
 mod produce;
 mod strides;
