@@ -49,7 +49,7 @@ fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
         return std::io::stderr().write_all(line.as_bytes()).unwrap();
     }
     type Work = fn(&Session, &RecordBatch, &[u8], &Table);
-    let kinds: [(&str, Work); 5] = [
+    let kinds: [(&str, Work); 6] = [
         ("read", |session, _, bytes, _| drop(Table::from_ipc_bytes(session, bytes.to_vec()).unwrap())),
         ("write", |_, _, _, table| drop(table.to_ipc_bytes(IpcForm::Stream).unwrap())),
         ("from host", |session, batch, _, _| {
@@ -64,6 +64,16 @@ fn a_batch_of_many_columns_takes_no_more_calls_than_one_of_few() {
         ("compact", |session, _, _, table| {
             let slice = table.batches()[0].slice(3, 900).unwrap();
             drop(slice.compact(session.stream()).unwrap());
+        }),
+        ("tensors out and in", |session, batch, _, _| {
+            let plain: Vec<usize> = (0..batch.num_columns()).filter(|i| i % 3 != 1).collect();
+            let batch = batch.project(&plain).unwrap();
+            let table = Table::from_record_batch(session, &batch).unwrap();
+            let masked = Options::new().with("nulls", "mask");
+            let mut writer = session.write_capsules("dlpack", table.schema(), &masked).unwrap();
+            let tensors = writer.write(table.batches()[0].clone()).unwrap();
+            let reader = session.read_capsules("dlpack", tensors, None, &masked).unwrap();
+            drop(Table::from_reader(session, reader).unwrap());
         }),
     ];
     for (what, work) in kinds {

@@ -144,7 +144,7 @@ impl Stranger {
     }
 
     /// Whether what was recorded is still to come.
-    fn is_pending(&self, event: Handle) -> bool {
+    pub fn is_pending(&self, event: Handle) -> bool {
         // SAFETY: an event of the stranger's.
         let code = unsafe {
             self.library.get::<unsafe extern "C" fn(Handle) -> c_int>(b"cuEventQuery").unwrap()(event)
