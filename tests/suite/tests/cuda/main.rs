@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod array;
+mod capture;
 mod counts;
 mod dlpack;
 mod flat;

@@ -131,6 +131,17 @@ impl Stranger {
         }
     }
 
+    /// Whatever `stream` is given from here on becomes a graph instead of running.
+    pub fn begin_capture(&self, stream: Handle, mode: c_int) {
+        cu!(self, cuStreamBeginCapture_v2(stream => Handle, mode => c_int));
+    }
+
+    /// The capture has not been broken, and what it caught is thrown away.
+    pub fn end_capture(&self, stream: Handle) {
+        let mut graph: Handle = null_mut();
+        cu!(self, cuStreamEndCapture(stream => Handle, &mut graph => *mut Handle));
+    }
+
     /// On a simulated device: what is on the stream stays late even if somebody asks for it, until it is let go.
     pub fn hold(&self, stream: Handle, on: bool) {
         // SAFETY: the simulated driver's own function, on a stream of ours.
