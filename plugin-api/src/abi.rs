@@ -17,8 +17,7 @@ macro_rules! abi {
     )* };
 }
 
-/// A function that a function is given. A type of its own, because abi_stable proves no pointers to functions that take
-/// such pointers.
+/// A function that a function is given: a type of its own, for abi_stable proves no function pointers within such.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 #[cfg_attr(feature = "stable-abi", derive(abi_stable::StableAbi))]
