@@ -1,8 +1,9 @@
 //! Modules, functions, and launching a kernel's host twin.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 
+use crossdock_kernels::table::check_launch;
 use crossdock_plugin_api::abi;
 
 use crate::codes::{ILLEGAL_ADDRESS, INVALID_HANDLE, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, Outcome};
@@ -112,6 +113,7 @@ impl Sim {
         let name = function.name.clone();
         // SAFETY: by this function's own contract.
         let (twin, args) = unsafe { read_args(params) }?;
+        self.check_table(&name, shape, &args);
         let Some(twin) = twin else {
             if !self.without_twin.contains(&name) {
                 say_plain(&format!("skipped: kernel {name}: no host twin"));
@@ -140,6 +142,15 @@ impl Sim {
         self.enter(slot, touches);
         self.push(slot, Op::Launch(Box::new(Launch { name, twin, args: placed })));
         Ok(())
+    }
+
+    /// A kernel of ours is launched with what the one table of kernels says; others are not in it.
+    fn check_table(&mut self, name: &str, shape: &Shape, args: &[abi::Arg]) {
+        let checked = CString::new(name).ok().and_then(|name| check_launch(&name, shape.blocks[0], args));
+        if let Some(Err(what)) = checked {
+            let site = self.here();
+            self.violation(Violation::WrongArguments, &what, &[("the launch", site)]);
+        }
     }
 
     /// Where an argument's bytes are, if the device may reach them; else it has been reported.

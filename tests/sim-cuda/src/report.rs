@@ -96,6 +96,7 @@ pub(crate) enum Violation {
     NotReachable,
     HostFreedInUse,
     StaleHandle,
+    WrongArguments,
 }
 
 impl Violation {
@@ -112,6 +113,7 @@ impl Violation {
             Self::NotReachable => c"not reachable",
             Self::HostFreedInUse => c"pinned memory freed in use",
             Self::StaleHandle => c"stale handle",
+            Self::WrongArguments => c"wrong arguments",
         }
     }
 }

@@ -235,3 +235,35 @@ fn a_launch_of_a_shape_that_no_device_has_is_refused() {
     };
     assert_eq!((launch(0, 1, 0), launch(1, 1025, 0), launch(1, 1, (48 << 10) + 1)), (1, 1, 1));
 }
+
+#[test]
+fn a_kernel_of_the_table_is_launched_with_what_the_table_says() {
+    let gpu = Gpu::get();
+    let home = stream();
+    let block = alloc(BYTES as usize, home);
+    fill(block, 1, BYTES as usize, home);
+    let shift = function("crossdock_shift_bits");
+    // One job of all four arguments behind its head, for the launch's one block.
+    let head = |n: u64, end: u64| (((n + 1) << 32) | end, 0, ARG_VALUE);
+    let (from, to) = ((block, 64, ARG_READ), (block + 64, 64, ARG_WRITE));
+    let (bit, len) = ((0, 0, ARG_VALUE), (512, 0, ARG_VALUE));
+    let good = [head(4, 1), from, bit, len, to];
+    assert_eq!(Params::new(Some(nothing), &good).launch(shift, home), 0);
+    ok!(cuStreamSynchronize(home));
+    assert_eq!(gpu.violations(), 0);
+    let wrong = [
+        &[head(4, 1), from, bit, to, len][..],
+        &[head(3, 1), from, bit, len],
+        &[head(4, 2), from, bit, len, to],
+    ];
+    for (i, wrong) in wrong.iter().enumerate() {
+        assert_eq!(Params::new(Some(nothing), wrong).launch(shift, home), 0);
+        ok!(cuStreamSynchronize(home));
+        assert_eq!(gpu.violations(), i as u64 + 1);
+    }
+    free(block, home);
+}
+
+unsafe extern "C" fn nothing(_: *const Arg, _: usize) -> Code {
+    0
+}
