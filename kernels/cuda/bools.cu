@@ -17,9 +17,12 @@ struct Unpacked {
   }
   __device__ Pair inside(u64 i) const {
     u64 bit = first + i;
+    // At most one byte before the first, and two after it.
     const u8* at = from.at + bit / 8;
-    u32 bits = (u32)__ldg(at) | (u32)__ldg(at + 1) << 8 | (u32)__ldg(at + 2) << 16;
-    bits = (bits >> bit % 8) ^ flip;
+    u32 skew = (u64)at & 1;
+    const u16* halves = (const u16*)(at - skew);
+    u32 bits = (u32)__ldg(halves) | (u32)__ldg(halves + 1) << 16;
+    bits = (bits >> (skew * 8 + bit % 8)) ^ flip;
     Pair pair = {spread8(bits), spread8(bits >> 8)};
     return pair;
   }

@@ -50,12 +50,9 @@ DEVICE Pair pair_inside(Bytes from, u64 bit) {
   u32 shift = skew * 8 + bit % 8;
   at -= skew;
   u64 a = aligned64(at), b = aligned64(at + 8);
-  if (shift == 0) {
-    Pair pair = {a, b};
-    return pair;
-  }
   u64 c = aligned64(at + 16);
-  Pair pair = {a >> shift | b << (64 - shift), b >> shift | c << (64 - shift)};
+  // Without a branch, so that several are under way at once; nothing is shifted by 64.
+  Pair pair = {a >> shift | (b << 1) << (63 - shift), b >> shift | (c << 1) << (63 - shift)};
   return pair;
 }
 
@@ -65,6 +62,9 @@ DEVICE Pair bytes_inside(Bytes from, u64 i) {
   if (((u64)at & 15) == 0) return aligned128(at);
   return pair_inside(from, i * 8);
 }
+
+// Steps of `fill` whose loads are under way before the first store.
+#define FILLED_AT_ONCE 2
 
 // Fills a target, 16 aligned bytes a step and those at its ends one by one: `of.safe(i)` gives 64 bits for byte `i` on, of
 // which the first 8 are used; `of.inside(i)` gives 128 where 16 bytes of every source lie before byte `i`'s and 32 after,
@@ -77,11 +77,17 @@ DEVICE void fill(const Job& job, Target to, const Of& of) {
   u64 inner = of.inner();
   u64 begin = vectors < 1 ? vectors : 1;
   u64 end = inner < head + 48 ? begin : max64(begin, min64(vectors, (inner - 32 - head) / 16 + 1));
-#pragma unroll 2
-  for (u64 v = begin + job.thread; v < end; v += job.threads) {
-    u64 i = head + v * 16;
-    store128(to.at + i, of.inside(i));
+  u64 v = begin + job.thread;
+#pragma unroll 1
+  for (; v + (FILLED_AT_ONCE - 1) * job.threads < end; v += FILLED_AT_ONCE * job.threads) {
+    Pair pairs[FILLED_AT_ONCE];
+#pragma unroll
+    for (u32 k = 0; k < FILLED_AT_ONCE; k++) pairs[k] = of.inside(head + (v + k * job.threads) * 16);
+#pragma unroll
+    for (u32 k = 0; k < FILLED_AT_ONCE; k++) store128(to.at + head + (v + k * job.threads) * 16, pairs[k]);
   }
+#pragma unroll 1
+  for (; v < end; v += job.threads) store128(to.at + head + v * 16, of.inside(head + v * 16));
   u64 before = head + begin * 16;
   u64 after = head + end * 16;
 #pragma unroll 1

@@ -19,12 +19,12 @@ struct Half {
   u16 bits;
 };
 
-// Any number: floats as doubles, which hold all of them; integers as their bits, with their sign.
+// Any number: floats as doubles, which hold all of them; integers as their bits, with their sign. Which of them it is, the
+// type says, which is the same for all numbers and all threads.
 struct Number {
   bool is_float;
   bool is_signed;
   u64 bits;
-  double value;
 };
 
 #define QUIET_NAN 0x7ff8000000000000ull
@@ -41,13 +41,20 @@ DEVICE u64 bits_of(double value) {
   return bits;
 }
 
-DEVICE double half_to_double(u16 half) {
-  u64 sign = (u64)(half >> 15) << 63;
-  u32 exponent = half >> 10 & 31, fraction = half & 0x3ff;
-  if (exponent == 31) return fraction ? double_of(QUIET_NAN) : double_of(sign | 0x7ffull << 52);
-  // Subnormal ones are so many times 2^-24, which a double holds.
-  if (exponent == 0) return double_of(sign | bits_of((double)fraction * double_of(0x3e70000000000000ull)));
-  return double_of(sign | (u64)(exponent + 1008) << 52 | (u64)fraction << 42);
+DEVICE float float_of(u32 bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+// Its exponent is 112 less than a float's, which a product makes good, also for subnormal ones; what is not finite comes
+// out as 2^16 or more.
+DEVICE float half_to_float(u16 half) {
+  float value = float_of((u32)(half & 0x7fff) << 13) * float_of((127 + 112) << 23);
+  u32 bits;
+  memcpy(&bits, &value, 4);
+  if (value >= 65536.0f) bits |= 0x7f800000;
+  return float_of(bits | (u32)(half & 0x8000) << 16);
 }
 
 // To the nearest, ties to even.
@@ -69,18 +76,14 @@ DEVICE u16 half_of_double(double value) {
   return sign | (u16)(base + kept);
 }
 
+// A number as 64 bits.
 template <class T>
-DEVICE Number number_of(T word) {
-  Number number = {false, (T)-1 < (T)0, (u64)(i64)word, 0};
-  if (!number.is_signed) number.bits = (u64)word;
-  return number;
+DEVICE u64 widened(T word) {
+  return (T)-1 < (T)0 ? (u64)(i64)word : (u64)word;
 }
-DEVICE Number number_of(double value) {
-  Number number = {true, true, 0, value == value ? value : double_of(QUIET_NAN)};
-  return number;
-}
-DEVICE Number number_of(float value) { return number_of((double)value); }
-DEVICE Number number_of(Half half) { return number_of(half_to_double(half.bits)); }
+DEVICE u64 widened(double value) { return value == value ? bits_of(value) : QUIET_NAN; }
+DEVICE u64 widened(float value) { return widened((double)value); }
+DEVICE u64 widened(Half half) { return widened(half_to_float(half.bits)); }
 
 template <class T>
 struct Word {
@@ -129,7 +132,7 @@ DEVICE T cast_to(const Number& number, bool& fits, T*) {
   // One above the greatest is a power of two, which a double holds; the least is its negative, or 0.
   double above = double_of((u64)(1023 + bits) << 52);
   double least = is_signed ? -above : 0;
-  double value = trunc(number.value);
+  double value = trunc(double_of(number.bits));
   fits = value >= least && value < above;
   if (fits) return is_signed ? (T)(i64)value : (T)(u64)value;
   if (!(value == value)) return 0;
@@ -140,18 +143,16 @@ DEVICE T cast_to(const Number& number, bool& fits, T*) {
 DEVICE bool is_infinite(double value) { return (bits_of(value) & ~(1ull << 63)) == 0x7ffull << 52; }
 
 DEVICE double cast_to(const Number& number, bool& fits, double*) {
-  if (number.is_float) return number.value;
+  if (number.is_float) return double_of(number.bits);
   return number.is_signed ? (double)(i64)number.bits : (double)number.bits;
 }
 
 DEVICE float cast_to(const Number& number, bool& fits, float*) {
   if (!number.is_float) return number.is_signed ? (float)(i64)number.bits : (float)number.bits;
-  u32 quiet = 0x7fc00000u;
-  float nan;
-  memcpy(&nan, &quiet, 4);
-  if (!(number.value == number.value)) return nan;
-  float value = (float)number.value;
-  fits = is_infinite((double)value) == is_infinite(number.value);
+  double exact = double_of(number.bits);
+  if (!(exact == exact)) return float_of(0x7fc00000u);
+  float value = (float)exact;
+  fits = is_infinite((double)value) == is_infinite(exact);
   return value;
 }
 
@@ -164,21 +165,47 @@ DEVICE Half cast_to(const Number& number, bool& fits, Half*) {
   return half;
 }
 
-DEVICE u64 load_word(Bytes from, u64 i, u32 width) {
-  switch (width) {
-    case 1: return word_at<u8>(from, i);
-    case 2: return word_at<u16>(from, i);
-    case 4: return word_at<u32>(from, i);
-    default: return word_at<u64>(from, i);
+// Words that a thread has under way at once.
+#define CAST_AT_ONCE 8
+
+template <class T>
+DEVICE void load_words(Bytes from, u64 i, u64 step, u64 n, u64* words) {
+#pragma unroll
+  for (u32 k = 0; k < CAST_AT_ONCE; k++) words[k] = i + k * step < n ? (u64)__ldg((const T*)from.at + i + k * step) : 0;
+}
+
+template <class T>
+DEVICE void store_words(Target to, u64 i, u64 step, u64 n, const u64* words) {
+#pragma unroll
+  for (u32 k = 0; k < CAST_AT_ONCE; k++) {
+    if (i + k * step < n) store((T*)to.at + i + k * step, (T)words[k]);
   }
 }
 
-DEVICE void store_word(Target to, u64 i, u32 width, u64 word) {
+// Those that lie askew have a width of 0, and are moved byte by byte.
+DEVICE void load_any(Bytes from, u32 width, u32 bytes, u64 i, u64 step, u64 n, u64* words) {
   switch (width) {
-    case 1: put_word<u8>(to, i, (u8)word); break;
-    case 2: put_word<u16>(to, i, (u16)word); break;
-    case 4: put_word<u32>(to, i, (u32)word); break;
-    default: put_word<u64>(to, i, word); break;
+    case 1: load_words<u8>(from, i, step, n, words); break;
+    case 2: load_words<u16>(from, i, step, n, words); break;
+    case 4: load_words<u32>(from, i, step, n, words); break;
+    case 8: load_words<u64>(from, i, step, n, words); break;
+    default:
+#pragma unroll
+      for (u32 k = 0; k < CAST_AT_ONCE; k++) words[k] = i + k * step < n ? bytewise(from.at + (i + k * step) * bytes, bytes) : 0;
+  }
+}
+
+DEVICE void store_any(Target to, u32 width, u32 bytes, u64 i, u64 step, u64 n, const u64* words) {
+  switch (width) {
+    case 1: store_words<u8>(to, i, step, n, words); break;
+    case 2: store_words<u16>(to, i, step, n, words); break;
+    case 4: store_words<u32>(to, i, step, n, words); break;
+    case 8: store_words<u64>(to, i, step, n, words); break;
+    default:
+#pragma unroll
+      for (u32 k = 0; k < CAST_AT_ONCE; k++) {
+        if (i + k * step < n) put_bytewise(to.at + (i + k * step) * bytes, bytes, words[k]);
+      }
   }
 }
 
@@ -193,7 +220,11 @@ DEVICE u32 width_of(u64 type) {
   return 0;
 }
 
-KERNEL(crossdock_cast) {
+// As the list has them: signed integers, unsigned ones, floats.
+DEVICE bool is_float_type(u64 type) { return type >= 8; }
+DEVICE bool is_signed_type(u64 type) { return type < 4 || type >= 8; }
+
+KERNEL_BLOCKS(crossdock_cast, 4) {
   PARAMS(FROM, TYPE, TO, TO_TYPE, CELL);
   FIND_JOB;
   Bytes from = job.read(FROM);
@@ -202,27 +233,40 @@ KERNEL(crossdock_cast) {
   u32 width = width_of(type), to_width = width_of(to_type);
   if (width == 0 || to_width == 0) return;
   u64 n = min64(from.len / width, to.len / to_width);
-  u64 found = NOTHING;
-  // The types are the same for all threads: each branch is taken by all or by none.
+  u64 found = NOTHING, step = job.threads;
+  u32 aligned = is_aligned(from, width) ? width : 0, to_aligned = is_aligned({to.at, 0}, to_width) ? to_width : 0;
+  bool is_float = is_float_type(type), is_signed = is_signed_type(type);
+  // The types are the same for all threads: each branch is taken by all or by none, once for several numbers.
 #pragma unroll 1
-  for (u64 i = job.thread; i < n; i += job.threads) {
-    u64 word = load_word(from, i, width);
-    Number number = {false, false, 0, 0};
-    bool fits = true;
+  for (u64 i = job.thread; i < n; i += CAST_AT_ONCE * step) {
+    u64 words[CAST_AT_ONCE];
+    load_any(from, aligned, width, i, step, n, words);
     switch (type) {
 #define CASE(code, name, T) \
-  case code: number = number_of(value_of<T>(word)); break;
+  case code: \
+    for (u32 k = 0; k < CAST_AT_ONCE; k++) words[k] = widened(value_of<T>(words[k])); \
+    break;
       NUMBER_TYPES(CASE)
 #undef CASE
     }
+    bool fits[CAST_AT_ONCE];
     switch (to_type) {
 #define CASE(code, name, T) \
-  case code: word = word_of<T>(cast_to(number, fits, (T*)0)); break;
+  case code: \
+    for (u32 k = 0; k < CAST_AT_ONCE; k++) { \
+      Number number = {is_float, is_signed, words[k]}; \
+      fits[k] = true; \
+      words[k] = word_of<T>(cast_to(number, fits[k], (T*)0)); \
+    } \
+    break;
       NUMBER_TYPES(CASE)
 #undef CASE
     }
-    store_word(to, i, to_width, word);
-    if (!fits) found = min64(found, i);
+    store_any(to, to_aligned, to_width, i, step, n, words);
+#pragma unroll
+    for (u32 k = 0; k < CAST_AT_ONCE; k++) {
+      if (!fits[k] && i + k * step < n) found = min64(found, i + k * step);
+    }
   }
   report(job.write(CELL), found);
 }

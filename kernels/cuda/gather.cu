@@ -1,228 +1,158 @@
 // Tensors with any strides, made contiguous.
-#include "words.cuh"
+#include "tiles.cuh"
 
-// One copy of a long division, where it is rare.
-static __device__ __noinline__ u64 divide(u64 a, u64 by) { return a / by; }
+#define WORDS_AT_ONCE 4
 
-#define MOST_DIMS ((CROSSDOCK_MAX_KERNEL_ARGS - 5) / 2 + 1)
-// Units of a tile's side: more where they are narrow.
-#define SIDE_OF(bytes) ((bytes) <= 2 ? 64u : 32u)
-#define TILE_BYTES (32 * 33 * 16)
+// Moves words of PACK units: all loads are under way before the first store.
+template <class T, class W, u32 PACK>
+DEVICE void move_words(const u8* const* at, i64 inner, const bool* there, W* to, u64 threads) {
+  T units[WORDS_AT_ONCE][PACK];
+#pragma unroll
+  for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
+#pragma unroll
+    for (u32 p = 0; p < PACK; p++) {
+      if (there[k]) units[k][p] = __ldg((const T*)(at[k] + (i64)p * inner));
+    }
+  }
+#pragma unroll
+  for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
+    W word;
+    if constexpr (PACK == 1) {
+      word = units[k][0];
+    } else {
+      word = 0;
+#pragma unroll
+      for (u32 p = 0; p < PACK; p++) word |= (W)units[k][p] << (8 * sizeof(T) * p);
+    }
+    if (there[k]) store(to + k * threads, word);
+  }
+}
 
-// What is moved as one, and along which dimensions.
-struct Plan {
-  u32 n;
-  // 1, 2, 4, 8 or 16 bytes.
+// Where word `i` lies in the source, for tensors of so many words that 32 bits do not count them.
+static __device__ __noinline__ i64 far_offset(const Plan& plan, u64 i) {
+  i64 offset = 0;
+#pragma unroll 1
+  for (u32 d = plan.n; d-- > 1;) {
+    u64 above = i / plan.sizes[d];
+    offset += (i64)(i - above * plan.sizes[d]) * plan.strides[d];
+    i = above;
+  }
+  return offset + (i64)i * plan.strides[0];
+}
+
+// The same for several, `threads` apart.
+DEVICE void near_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
+  u32 rest[WORDS_AT_ONCE];
+#pragma unroll
+  for (u32 k = 0; k < WORDS_AT_ONCE; k++) rest[k] = i + k * threads, offset[k] = 0;
+#pragma unroll 1
+  for (u32 d = plan.n; d-- > 1;) {
+    u32 size = (u32)plan.sizes[d];
+    i64 stride = plan.strides[d];
+#pragma unroll
+    for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
+      u32 above = rest[k] / size;
+      offset[k] += (i64)(rest[k] - above * size) * stride;
+      rest[k] = above;
+    }
+  }
+#pragma unroll
+  for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] += (i64)rest[k] * plan.strides[0];
+}
+
+// Word by word of the target, each thread several at once.
+static __device__ __noinline__ void gather_words(const Job& job, const Plan& plan, const u8* from, u8* to) {
+  u32 unit = plan.unit, pack = plan.pack;
+  i64 inner = plan.inner;
+  u64 total = plan.total;
+#pragma unroll 1
+  for (u64 i = job.thread; i < total; i += WORDS_AT_ONCE * job.threads) {
+    i64 offset[WORDS_AT_ONCE];
+    const u8* at[WORDS_AT_ONCE];
+    bool there[WORDS_AT_ONCE];
+    if (plan.small) {
+      near_offsets(plan, (u32)i, (u32)job.threads, offset);
+    } else {
+#pragma unroll
+      for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] = far_offset(plan, i + k * job.threads);
+    }
+#pragma unroll
+    for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
+      there[k] = i + k * job.threads < total;
+      at[k] = from + offset[k];
+    }
+    // The same for all threads.
+    u8* word = to + i * (unit * pack);
+    switch (unit * pack) {
+      case 1: move_words<u8, u8, 1>(at, inner, there, word, job.threads); break;
+      case 2: move_words<u16, u16, 1>(at, inner, there, (u16*)word, job.threads); break;
+      case 4:
+        if (unit == 1) move_words<u8, u32, 4>(at, inner, there, (u32*)word, job.threads);
+        if (unit == 2) move_words<u16, u32, 2>(at, inner, there, (u32*)word, job.threads);
+        if (unit == 4) move_words<u32, u32, 1>(at, inner, there, (u32*)word, job.threads);
+        break;
+      case 8: move_words<u64, u64, 1>(at, inner, there, (u64*)word, job.threads); break;
+      case 16: move_words<ulonglong2, ulonglong2, 1>(at, inner, there, (ulonglong2*)word, job.threads); break;
+    }
+  }
+}
+
+// One dimension from its end to its begin, of units of 8 bytes or fewer.
+struct Reversed {
+  Bytes from;
+  u64 len;
   u32 unit;
-  // The dimension along which units lie side by side in the source, if that is not the last and tiles pay; else n.
-  u32 fast;
-  u64 total;
-  // Tiles along either dimension, and sets of them.
-  u64 across;
-  u64 along;
-  u64 planes;
-  u64 sizes[MOST_DIMS];
-  i64 strides[MOST_DIMS];
-  // Of the target, in units.
-  u64 steps[MOST_DIMS];
+  __device__ u64 inner() const { return len < 64 ? 0 : len - 32; }
+  // What lies at byte `i` of the target.
+  __device__ u64 safe(u64 i) const {
+    u64 within = i & (unit - 1);
+    return byte_at(from, len - unit - (i - within) + within);
+  }
+  __device__ Pair inside(u64 i) const {
+    Pair pair = bytes_inside(from, len - 16 - i);
+    Pair turned = {turn(pair.high), turn(pair.low)};
+    return turned;
+  }
+  __device__ u64 turn(u64 word) const {
+    if (unit <= 4) word = word >> 32 | word << 32;
+    if (unit <= 2) word = (word >> 16 & 0x0000ffff0000ffffull) | (word & 0x0000ffff0000ffffull) << 16;
+    if (unit == 1) word = (word >> 8 & 0x00ff00ff00ff00ffull) | (word & 0x00ff00ff00ff00ffull) << 8;
+    return word;
+  }
 };
 
-// The bytes of a row (an element, or several that lie side by side) become units, as wide as everything divides.
-DEVICE void make_plan(const Job& job, u32 dims, u64 width, u64 source, u64 target, Plan& plan) {
-  u32 n = (job.n - dims) / 2;
-  u64 row = width, all = source | target;
-#pragma unroll 1
-  for (u32 i = 0; i < n; i++) {
-    plan.sizes[i] = job.value(dims + 2 * i);
-    plan.strides[i] = (i64)job.value(dims + 2 * i + 1);
-  }
-  if (n > 0 && plan.strides[n - 1] == (i64)width) row = width * plan.sizes[--n];
-#pragma unroll 1
-  for (u32 i = 0; i < n; i++) all |= (u64)plan.strides[i];
-  all |= row | 16;
-  plan.unit = (u32)(all & (0 - all));
-  plan.sizes[n] = divide(row, (u64)plan.unit);
-  plan.strides[n] = plan.unit;
-  // A row of one unit needs no dimension of its own.
-  if (plan.sizes[n] > 1 || n == 0) n++;
-  plan.n = n;
-  u64 step = 1;
-#pragma unroll 1
-  for (u32 i = n; i-- > 0;) {
-    plan.steps[i] = step;
-    step *= plan.sizes[i];
-  }
-  plan.total = step;
-  plan.fast = n;
-  if (plan.strides[n - 1] == (i64)plan.unit) return;
-#pragma unroll 1
-  for (u32 i = 0; i + 1 < n; i++) {
-    bool pays = plan.sizes[i] >= 8 && plan.sizes[n - 1] >= 8;
-    if (plan.strides[i] == (i64)plan.unit && pays) plan.fast = i;
-  }
-  if (plan.fast == n || plan.total == 0) return;
-  u64 side = SIDE_OF(plan.unit);
-  plan.across = divide(plan.sizes[plan.fast] + side - 1, side);
-  plan.along = divide(plan.sizes[n - 1] + side - 1, side);
-  plan.planes = divide(plan.total, plan.sizes[plan.fast] * plan.sizes[n - 1]);
-}
-
-// A unit of any width, in its lower bytes. The width is the same for all threads.
-DEVICE Pair load_unit(const u8* at, u32 bytes) {
-  Pair unit = {0, 0};
-  switch (bytes) {
-    case 1: unit.low = __ldg(at); break;
-    case 2: unit.low = __ldg((const u16*)at); break;
-    case 4: unit.low = __ldg((const u32*)at); break;
-    case 8: unit.low = __ldg((const u64*)at); break;
-    case 16: unit = aligned128(at); break;
-  }
-  return unit;
-}
-
-DEVICE bool is_there(Bytes from, i64 at, u32 bytes) {
-  return at >= 0 && (u64)at <= from.len && from.len - (u64)at >= bytes;
-}
-
-DEVICE void store_unit(Target to, u64 i, u32 bytes, Pair unit) {
-  if ((i + 1) * bytes > to.len) return;
-  u8* at = to.at + i * bytes;
-  switch (bytes) {
-    case 1: store(at, (u8)unit.low); break;
-    case 2: store((u16*)at, (u16)unit.low); break;
-    case 4: store((u32*)at, (u32)unit.low); break;
-    case 8: store((u64*)at, unit.low); break;
-    case 16: store128(at, unit); break;
-  }
-}
-
-// Unit by unit of the target, each thread several at once.
-DEVICE void gather_units(const Job& job, const Plan& plan, Bytes from, u64 first, Target to) {
-  const u32 AT_ONCE = 4;
-  bool small = plan.total >> 32 == 0;
-  u32 bytes = plan.unit;
-  for (u64 i = job.thread; i < plan.total; i += AT_ONCE * job.threads) {
-    u64 rest[AT_ONCE];
-    i64 at[AT_ONCE];
-    Pair unit[AT_ONCE];
-    bool there[AT_ONCE];
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; k++) {
-      rest[k] = i + k * job.threads;
-      at[k] = (i64)first;
-    }
-#pragma unroll 1
-    for (u32 d = plan.n; d-- > 1;) {
-      u64 size = plan.sizes[d];
-      i64 stride = plan.strides[d];
-#pragma unroll
-      for (u32 k = 0; k < AT_ONCE; k++) {
-        u64 above = small ? (u32)rest[k] / (u32)size : divide(rest[k], size);
-        at[k] += (i64)(rest[k] - above * size) * stride;
-        rest[k] = above;
-      }
-    }
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; k++) {
-      at[k] += (i64)rest[k] * plan.strides[0];
-      there[k] = i + k * job.threads < plan.total && is_there(from, at[k], bytes);
-      if (there[k]) unit[k] = load_unit(from.at + at[k], bytes);
-    }
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; k++) {
-      if (there[k]) store_unit(to, i + k * job.threads, bytes, unit[k]);
-    }
-  }
-}
-
-// What lies in a tile between being read and being written.
-template <class T>
-DEVICE void put_in_tile(void* tile, u32 i, u64 low) {
-  ((T*)tile)[i] = (T)low;
-}
-
-DEVICE void store_tile(void* tile, u32 i, u32 bytes, Pair unit) {
-  switch (bytes) {
-    case 1: put_in_tile<u8>(tile, i, unit.low); break;
-    case 2: put_in_tile<u16>(tile, i, unit.low); break;
-    case 4: put_in_tile<u32>(tile, i, unit.low); break;
-    case 8: put_in_tile<u64>(tile, i, unit.low); break;
-    case 16: ((ulonglong2*)tile)[i] = make_ulonglong2(unit.low, unit.high); break;
-  }
-}
-
-DEVICE Pair load_tile(const void* tile, u32 i, u32 bytes) {
-  Pair unit = {0, 0};
-  switch (bytes) {
-    case 1: unit.low = ((const u8*)tile)[i]; break;
-    case 2: unit.low = ((const u16*)tile)[i]; break;
-    case 4: unit.low = ((const u32*)tile)[i]; break;
-    case 8: unit.low = ((const u64*)tile)[i]; break;
-    case 16: {
-      ulonglong2 both = ((const ulonglong2*)tile)[i];
-      unit.low = both.x;
-      unit.high = both.y;
-    }
-  }
-  return unit;
-}
-
-// Two dimensions by tiles: read along the one, written along the other.
-DEVICE void gather_tiles(const Job& job, const Plan& plan, Bytes from, u64 first, Target to, void* tile) {
-  const u32 bytes = plan.unit, side = SIDE_OF(bytes);
-  // An odd number of words of 4 bytes, so that neither way two lanes meet in one bank.
-  const u32 pitch = side + (bytes < 4 ? 4 / bytes : 1);
-  const u32 rows = THREADS / side;
-  u32 last = plan.n - 1, fast = plan.fast;
-  u64 tiles = plan.planes * plan.across * plan.along;
-  u32 x = threadIdx.x % side, y = threadIdx.x / side;
-  for (u64 t = job.thread / THREADS; t < tiles; t += job.threads / THREADS) {
-    u64 row = divide(t, plan.across);
-    u64 rest = divide(row, plan.along);
-    u64 a = (t - row * plan.across) * side, l = (row - rest * plan.along) * side;
-    i64 source = (i64)first;
-    u64 target = 0;
-#pragma unroll 1
-    for (u32 d = plan.n; d-- > 0;) {
-      if (d == last || d == fast) continue;
-      u64 above = divide(rest, plan.sizes[d]);
-      u64 digit = rest - above * plan.sizes[d];
-      rest = above;
-      source += (i64)digit * plan.strides[d];
-      target += digit * plan.steps[d];
-    }
-    __syncthreads();
-#pragma unroll 4
-    for (u32 k = 0; k < side; k += rows) {
-      u64 i = a + x, j = l + y + k;
-      if (i >= plan.sizes[fast] || j >= plan.sizes[last]) continue;
-      i64 at = source + (i64)i * plan.strides[fast] + (i64)j * plan.strides[last];
-      if (is_there(from, at, bytes)) store_tile(tile, (y + k) * pitch + x, bytes, load_unit(from.at + at, bytes));
-    }
-    __syncthreads();
-#pragma unroll 4
-    for (u32 k = 0; k < side; k += rows) {
-      u64 i = a + y + k, j = l + x;
-      if (i >= plan.sizes[fast] || j >= plan.sizes[last]) continue;
-      store_unit(to, target + i * plan.steps[fast] + j, bytes, load_tile(tile, x * pitch + y + k, bytes));
-    }
-  }
-}
-
-KERNEL(crossdock_gather) {
+KERNEL_BLOCKS(crossdock_gather, 3) {
   PARAMS(FROM, FIRST, WIDTH, TO, DIMS);
   __shared__ Plan plan;
+  __shared__ Corner corner;
   __shared__ ulonglong2 tile[TILE_BYTES / 16];
   FIND_JOB;
-  Bytes from = job.read(FROM);
-  Target to = job.write(TO);
+  Bytes bytes = job.read(FROM);
+  Target target = job.write(TO);
   u64 first = job.value(FIRST), width = job.value(WIDTH);
-  if (threadIdx.x == 0) make_plan(job, DIMS, width, (u64)from.at + first, (u64)to.at, plan);
+  if (threadIdx.x == 0) make_plan(job, DIMS, width, bytes, first, target, plan);
   __syncthreads();
   if (plan.total == 0) return;
-  if (plan.fast < plan.n) {
-    gather_tiles(job, plan, from, first, to, tile);
-  } else {
-    gather_units(job, plan, from, first, to);
+  const u8* from = bytes.at + first;
+  u8* to = target.at;
+  u32 unit = plan.unit, pack = plan.pack;
+  if (plan.fast == plan.n) {
+    if (plan.n > 1 || unit == 16 || plan.inner != -(i64)unit) return gather_words(job, plan, from, to);
+    // The bytes from the last element's first to the first one's last.
+    u64 len = plan.total * pack * unit;
+    Reversed of = {{from + unit - len, len}, len, unit};
+    return fill(job, Target{to, len}, of);
+  }
+  if (threadIdx.x == 0) first_tile(plan, job.thread / THREADS, from, to, corner);
+  __syncthreads();
+  switch (unit * pack) {
+    case 1: return gather_tiles<u8, u32, 1, 64, 64>(plan, corner, from, to, tile);
+    case 2: return gather_tiles<u16, u32, 1, 64, 64>(plan, corner, from, to, tile);
+    case 4:
+      if (unit == 1) return gather_tiles<u32, u32, 4, 128, 256>(plan, corner, from, to, tile);
+      if (unit == 2) return gather_tiles<u32, u32, 2, 128, 128>(plan, corner, from, to, tile);
+      return gather_tiles<u32, u32, 1, 64, 64>(plan, corner, from, to, tile);
+    case 8: return gather_tiles<u64, u64, 1, 64, 64>(plan, corner, from, to, tile);
+    default: return gather_tiles<ulonglong2, ulonglong2, 1, 32, 32>(plan, corner, from, to, tile);
   }
 }

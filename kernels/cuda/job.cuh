@@ -8,6 +8,9 @@
 #define THREADS 256
 #define KERNEL(name) \
   extern "C" __global__ void __launch_bounds__(THREADS) name(const __grid_constant__ crossdock_kernel_args launch)
+// One of which a multiprocessor is to have room for so many blocks at once, by the registers that they take.
+#define KERNEL_BLOCKS(name, blocks) \
+  extern "C" __global__ void __launch_bounds__(THREADS, blocks) name(const __grid_constant__ crossdock_kernel_args launch)
 // The names of a job's arguments, in order, as the table in table.rs has them.
 #define PARAMS(...) enum { HEAD, __VA_ARGS__ }
 

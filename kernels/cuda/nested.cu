@@ -35,10 +35,7 @@ KERNEL(crossdock_check_run_ends) {
   i64 covered = limit_of(job.value(COVERED));
   if (width == 0) return;
   u64 n = ends.len / width;
-  u64 found = with_offsets(ends, width, [=](auto at) {
-    auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
-    return first_wrong<decltype(at)::AT_ONCE>(job, n, load, [=](u64, Two two) { return two.b <= two.a; });
-  });
+  u64 found = first_wrong_step(job, ends, width, [=](i64 before, i64 end) { return end <= before; });
   i64 last = n == 0 ? 0 : integer_at(ends, n - 1, width, true);
   report(job.write(CELL), last < covered ? min64(found, n) : found);
 }

@@ -1,5 +1,7 @@
 // Whether each value of a column of text is UTF-8. The offsets have been checked by a launch before: they rise and lie
-// within the data, so that each byte belongs to one value, which is looked for only where a byte is not ASCII.
+// within the data, so that each byte belongs to one value. All values are UTF-8 if their bytes are as one text, and none
+// begins with a byte that continues a character. Where that is not so, the values of the bytes around it are looked at one
+// by one.
 #include "utf8.cuh"
 
 struct Texts {
@@ -46,25 +48,104 @@ struct Texts {
   }
 };
 
+// Bytes begin..end of the data, which are a text with zeros around it.
+struct Text {
+  Bytes data;
+  u64 begin;
+  u64 end;
+
+  // 16 aligned bytes from byte `at` on, which may lie before the first and after the last.
+  __device__ __forceinline__ Pair vector(i64 at) const {
+    if (at >= (i64)begin && at + 16 <= (i64)end) return aligned128(data.at + at);
+    return Pair{word_by_bytes(at), word_by_bytes(at + 8)};
+  }
+  __device__ __forceinline__ u64 word(i64 at) const {
+    return at >= (i64)begin && at + 8 <= (i64)end ? aligned64(data.at + at) : word_by_bytes(at);
+  }
+  __device__ __noinline__ u64 word_by_bytes(i64 at) const {
+    u64 word = 0;
+#pragma unroll 1
+    for (u32 b = 0; b < 8; b++) {
+      i64 i = at + b;
+      if (i >= (i64)begin && i < (i64)end) word |= (u64)byte_at(data, (u64)i) << (8 * b);
+    }
+    return word;
+  }
+};
+
+DEVICE i64 later(i64 a, i64 b) { return a > b ? a : b; }
+
+// The first offset from the `low`-th on that is `at` or more; `n` where there is none. The lanes of a warp look together.
+static __device__ __noinline__ u64 first_offset(const Texts& texts, u64 low, u64 n, u64 at) {
+  u64 high = n;
+  while (low < high) {
+    u64 step = (high - low + 31) / 32;
+    u64 probe = low + ((threadIdx.x & 31) + 1) * step - 1;
+    u32 less = __popc(__ballot_sync(WARP, probe < high && texts.offset(probe) < at));
+    high = min64(high, low + (less + 1) * step - 1);
+    low = min64(high, low + less * step);
+  }
+  return low;
+}
+
+// The first value that begins at one of bytes at..end, with a byte that continues a character, or whose predecessor ends so.
+static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& text, u64 at, u64 end) {
+  u64 found = NOTHING;
+  u64 n = texts.n + 1;
+  for (u64 i = first_offset(texts, 0, n, at);;) {
+    u64 k = i + (threadIdx.x & 31);
+    u64 place = k < n ? texts.offset(k) : end;
+    if (place < end && continues(byte_at(text.data, place))) {
+      found = min64(found, texts.wrong_within(max64(text.begin, place < 3 ? 0 : place - 3), place + 1));
+    }
+    if (__ballot_sync(WARP, place >= end)) return found;
+    // Empty values may be many.
+    u64 first = __shfl_sync(WARP, place, 0), last = __shfl_sync(WARP, place, 31);
+    i = first == last ? first_offset(texts, i + 32, n, last + 1) : i + 32;
+  }
+}
+
+// Vectors of 16 bytes that a lane looks at in a row; a warp has 2 KiB before it, and looks for the values that begin there
+// once.
+#define UTF8_AT_ONCE 4
+
 DEVICE u64 wrong_text(const Job& job, Bytes offsets, u32 width, Bytes data, Bytes validity, u64 first) {
   u64 n = offsets.len / width;
   if (n < 2) return NOTHING;
   Texts texts = {offsets, width, n - 1, data, validity, first};
   u64 begin = texts.offset(0), end = texts.offset(n - 1);
-  if (begin > end || end > data.len) return NOTHING;
-  // 16 aligned bytes a step. The first and the last step may hold fewer.
-  u64 skew = (u64)(data.at + begin) & 15;
-  u64 steps = (skew + (end - begin) + 15) / 16;
+  if (begin > end || end > data.len || data.len >= 1ull << 62) return NOTHING;
+  Text text = {data, begin, end};
+  // From the aligned vector on in which the first byte lies, to one after the last, so that a character cut off is seen.
+  i64 origin = (i64)begin - (i64)((u64)(data.at + begin) & 15);
+  const u64 SPAN = UTF8_AT_ONCE * 32 * 16;
   u64 found = NOTHING;
-#pragma unroll 2
-  for (u64 step = job.thread; step < steps; step += job.threads) {
-    u64 from = step == 0 ? begin : begin + step * 16 - skew;
-    u64 to = min64(begin + (step + 1) * 16 - skew, end);
-    if (to - from == 16) {
-      Pair bytes = aligned128(data.at + from);
-      if (((bytes.low | bytes.high) & HIGH_BITS) == 0) continue;
+  u64 spans = ((u64)((i64)end - origin) + 16 + SPAN - 1) / SPAN;
+#pragma unroll 1
+  for (u64 span = job.thread / 32; span < spans; span += job.threads / 32) {
+    i64 at = origin + (i64)(span * SPAN) + (threadIdx.x & 31) * 16;
+    Pair pairs[UTF8_AT_ONCE];
+    u64 before[UTF8_AT_ONCE], any = 0;
+#pragma unroll
+    for (u32 k = 0; k < UTF8_AT_ONCE; k++) {
+      pairs[k] = text.vector(at + k * 512);
+      before[k] = text.word(at + k * 512 - 8);
     }
-    found = min64(found, texts.wrong_within(from, to));
+#pragma unroll
+    for (u32 k = 0; k < UTF8_AT_ONCE; k++) any |= pairs[k].low | pairs[k].high | before[k];
+    // ASCII throughout.
+    if (__ballot_sync(WARP, (any & HIGH_BITS) != 0) == 0) continue;
+    u32 wrong = 0;
+#pragma unroll
+    for (u32 k = 0; k < UTF8_AT_ONCE; k++) {
+      if ((utf8_wrong(pairs[k].low, before[k]) | utf8_wrong(pairs[k].high, pairs[k].low)) != 0) wrong |= 1u << k;
+    }
+    for (; wrong != 0; wrong &= wrong - 1) {
+      i64 low = at + (__ffs(wrong) - 1) * 512;
+      found = min64(found, texts.wrong_within((u64)later(low - 3, (i64)begin), min64((u64)(low + 16), end)));
+    }
+    i64 from = origin + (i64)(span * SPAN);
+    found = min64(found, wrong_begin(texts, text, (u64)later(from, (i64)begin), min64((u64)(from + (i64)SPAN), end)));
   }
   return found;
 }

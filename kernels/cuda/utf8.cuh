@@ -34,3 +34,24 @@ DEVICE bool utf8_byte(const Get& get, u64 begin, u64 end, u64 at) {
 }
 
 #define HIGH_BITS 0x8080808080808080ull
+
+// Sets the high bit of those of 8 bytes that cannot be where they are in a text, as they follow upon the 8 `before` them: a
+// byte that continues no character, one that should and does not, or one whose predecessor begins no character or not with
+// it. A bit of a byte is looked at where a shift brings it to the byte's highest.
+DEVICE u64 utf8_wrong(u64 word, u64 before) {
+  u64 one = word << 8 | before >> 56, two = word << 16 | before >> 48, three = word << 24 | before >> 40;
+  u64 lead = one & one << 1;
+  u64 asked = lead | (two & two << 1 & two << 2) | (three & three << 1 & three << 2 & three << 3);
+  u64 wrong = asked ^ (word & ~(word << 1));
+  u64 b5 = one << 2, b4 = one << 3, b3 = one << 4, b2 = one << 5, b1 = one << 6, b0 = one << 7;
+  // 0xc0 and 0xc1.
+  wrong |= lead & ~(b5 | b4 | b3 | b2 | b1);
+  if ((lead & b5 & HIGH_BITS) != 0) {
+    u64 of3 = lead & b5 & ~b4, of4 = lead & b5 & b4, s5 = word << 2, s4 = word << 3;
+    // 0xe0 and 0xed, and what may not follow upon them.
+    wrong |= of3 & ((~(b3 | b2 | b1 | b0) & ~s5) | (b3 & b2 & ~b1 & b0 & s5));
+    // 0xf5 and above; 0xf0 and 0xf4, and what may not follow upon them.
+    wrong |= of4 & (b3 | (b2 & (b1 | b0)) | (~(b2 | b1 | b0) & ~(s5 | s4)) | (b2 & (s5 | s4)));
+  }
+  return wrong & HIGH_BITS;
+}

@@ -125,3 +125,54 @@ DEVICE u64 first_wrong(const Job& job, u64 n, const Load& load, const Wrong& wro
   }
   return found;
 }
+
+// The lowest of the indices of signed words at which `wrong` is true of the word before (0 before the first) and the word.
+// 16 aligned bytes at a time, several of them at once.
+template <class T, class Wrong>
+DEVICE u64 first_wrong_aligned(const Job& job, const T* at, u64 n, const Wrong& wrong) {
+  const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
+  // The first word goes with those that are no part of a vector.
+  u64 head = n == 0 ? 0 : min64(n, 1 + ((0 - (u64)(at + 1)) & 15) / sizeof(T));
+  u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
+  u64 found = NOTHING;
+#pragma unroll 1
+  for (u64 v = job.thread; v < vectors; v += AT_ONCE * job.threads) {
+    Pair pairs[AT_ONCE];
+    T before[AT_ONCE];
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      const T* place = at + head + min64(v + k * job.threads, vectors - 1) * EACH;
+      pairs[k] = aligned128((const u8*)place);
+      before[k] = __ldg(place - 1);
+    }
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      T words[EACH];
+      memcpy(words, &pairs[k], 16);
+      bool bad = wrong(before[k], words[0]);
+#pragma unroll
+      for (u32 e = 1; e < EACH; e++) bad |= wrong(words[e - 1], words[e]);
+      if (!bad) continue;
+      u64 first = head + min64(v + k * job.threads, vectors - 1) * EACH;
+#pragma unroll
+      for (u32 e = EACH; e-- > 0;) {
+        if (wrong(e == 0 ? before[k] : words[e - 1], words[e])) found = min64(found, first + e);
+      }
+    }
+  }
+  for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
+    u64 k = i < head ? i : after + (i - head);
+    if (wrong(k == 0 ? 0 : __ldg(at + k - 1), __ldg(at + k))) found = min64(found, k);
+  }
+  return found;
+}
+
+template <class Wrong>
+DEVICE u64 first_wrong_step(const Job& job, Bytes from, u32 width, const Wrong& wrong) {
+  u64 n = from.len / width;
+  if (is_aligned(from, width) && width == 4) return first_wrong_aligned(job, (const i32*)from.at, n, wrong);
+  if (is_aligned(from, width) && width == 8) return first_wrong_aligned(job, (const i64*)from.at, n, wrong);
+  Anywhere at = {from, width, true};
+  auto load = [=](u64 i) { return Two{i == 0 ? 0 : at(i - 1), at(i)}; };
+  return first_wrong<1>(job, n, load, [=](u64, Two two) { return wrong(two.a, two.b); });
+}

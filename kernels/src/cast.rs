@@ -5,7 +5,7 @@ use crossdock_memory::{Buffer, BufferMut, Result};
 use crate::Checks;
 use crate::door::Args;
 use crate::half::{half_of, half_to};
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 
 kernel!(
@@ -102,7 +102,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(to_type as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CAST, blocks(n.saturating_mul(16)), args)?;
+        self.push(&CAST, long_blocks(n.saturating_mul(16)), args)?;
         Ok(cell)
     }
 }

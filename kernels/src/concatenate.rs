@@ -5,7 +5,7 @@ use crossdock_plugin_api::abi;
 
 use crate::bits;
 use crate::door::Args;
-use crate::jobs::{JobArg, Jobs, blocks};
+use crate::jobs::{JobArg, Jobs, blocks, wave_blocks};
 use crate::table::kernel;
 
 kernel!(COPY_RANGES, c"crossdock_copy_ranges", (from: Read, to: Write), copy);
@@ -67,7 +67,7 @@ impl<'a> Jobs<'a> {
                 args.extend(source);
                 args.push(JobArg::Value(part.len as u64));
             }
-            self.push_after(&CONCATENATE_BITS, round, blocks(end - begin), args)?;
+            self.push_after(&CONCATENATE_BITS, round, wave_blocks(end - begin), args)?;
             done += bits;
         }
         Ok(())

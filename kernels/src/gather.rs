@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, Jobs, blocks};
+use crate::jobs::{JobArg, Jobs, long_blocks};
 use crate::table::kernel;
 
 kernel!(
@@ -54,7 +54,7 @@ impl<'a> Jobs<'a> {
         for dim in &dims {
             args.extend([JobArg::Value(dim.size as u64), JobArg::Value(dim.stride as u64)]);
         }
-        self.push(&GATHER, blocks(bytes), args)
+        self.push(&GATHER, long_blocks(bytes), args)
     }
 }
 

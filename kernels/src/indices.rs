@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, Error, Result};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 use crate::words::{IntType, Word};
 use crate::{Checks, bits};
@@ -43,7 +43,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(limit),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CHECK_INDICES, blocks(bytes), args)?;
+        self.push(&CHECK_INDICES, long_blocks(bytes), args)?;
         Ok(cell)
     }
 }

@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, Result};
 
 use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
 
@@ -37,7 +37,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(limit),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CHECK_LIST_VIEWS, blocks(bytes), args)?;
+        self.push(&CHECK_LIST_VIEWS, long_blocks(bytes), args)?;
         Ok(cell)
     }
 }

@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, Jobs, blocks};
+use crate::jobs::{JobArg, Jobs, blocks, long_blocks};
 use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
 
@@ -52,7 +52,7 @@ impl<'a> Checks<'a> {
         let cell = self.cells(1);
         let width = JobArg::Value(offsets.width_bytes as u64);
         let args = [offsets.arg(), width, JobArg::Value(limit), JobArg::Cells(cell, 1)];
-        self.push(&CHECK_OFFSETS, blocks(offsets.bytes()), args)?;
+        self.push(&CHECK_OFFSETS, long_blocks(offsets.bytes()), args)?;
         Ok(cell)
     }
 
@@ -79,7 +79,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(to_width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CONVERT_OFFSETS, blocks(bytes), args)?;
+        self.push(&CONVERT_OFFSETS, long_blocks(bytes), args)?;
         Ok(cell)
     }
 }

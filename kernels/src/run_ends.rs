@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, Error, Result};
 
 use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 use crate::words::Word;
 
@@ -37,7 +37,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(covered),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CHECK_RUN_ENDS, blocks(bytes), args)?;
+        self.push(&CHECK_RUN_ENDS, long_blocks(bytes), args)?;
         Ok(cell)
     }
 }

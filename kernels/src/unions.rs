@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, Error, Result};
 
 use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 use crate::words::Word;
 
@@ -51,7 +51,7 @@ impl<'a> Checks<'a> {
         };
         let args = [JobArg::Read(type_ids, first, len), offsets, JobArg::Cells(cell, 1)];
         let lens = lens.iter().take(ids).map(|len| JobArg::Value(*len));
-        self.push(&CHECK_UNION, blocks(len.saturating_mul(4)), args.into_iter().chain(lens))?;
+        self.push(&CHECK_UNION, long_blocks(len.saturating_mul(4)), args.into_iter().chain(lens))?;
         Ok(cell)
     }
 }

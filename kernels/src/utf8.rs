@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, Result};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, wave_blocks};
 use crate::offsets::Offsets;
 use crate::table::kernel;
 use crate::words::{Word, check_offset_width, with_offset_type};
@@ -42,7 +42,7 @@ impl<'a> Checks<'a> {
             JobArg::Cells(checked, 1),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&CHECK_UTF8, blocks(bytes), args)?;
+        self.push(&CHECK_UTF8, wave_blocks(bytes), args)?;
         Ok(cell)
     }
 }

@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, Result};
 use crossdock_plugin_api::abi;
 
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks};
+use crate::jobs::{JobArg, long_blocks};
 use crate::table::kernel;
 use crate::{Checks, bits};
 
@@ -58,7 +58,7 @@ impl<'a> Checks<'a> {
                 let bytes = slot.and_then(Buffer::len).unwrap_or(0);
                 JobArg::Read(slot.unwrap_or(views), 0, bytes)
             });
-            self.push(&CHECK_VIEWS, blocks(bytes), args.into_iter().chain(buffers))?;
+            self.push(&CHECK_VIEWS, long_blocks(bytes), args.into_iter().chain(buffers))?;
         }
         Ok(cell)
     }

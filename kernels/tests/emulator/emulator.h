@@ -15,7 +15,7 @@
 #define __forceinline__ inline
 #define __noinline__
 #define __grid_constant__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 struct Dim3 {
   unsigned x;
@@ -49,6 +49,12 @@ static inline void store(T* at, T value) {
 
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  unsigned long long both = (unsigned long long)high << 32 | low;
+  unsigned result = 0;
+  for (int i = 0; i < 4; i++) result |= (unsigned)(both >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
+  return result;
+}
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 
 static inline unsigned long long atomicMin(unsigned long long* at, unsigned long long value) {

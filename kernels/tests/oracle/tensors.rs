@@ -1,31 +1,66 @@
 //! Tensors with any strides.
 
 use crossdock_kernels::Dim;
+use crossdock_memory::Buffer;
 
-use crate::Case;
+use crate::{Case, Target};
 
 /// Shapes of about the case's number of elements, with dimensions in any order and direction.
 pub fn gather(case: &Case<'_>) {
     for width in [1usize, 2, 4, 8, 16, 3, 12] {
         for _ in 0..4 {
             let (dims, first, bytes) = layout(case, width);
-            let elements: usize = dims.iter().map(|dim| dim.size).product();
             let source = case.bytes(bytes);
             let buffer = case.buffer(&source);
-            let mut to = case.target(elements * width);
-            crossdock_kernels::gather(case.s, &buffer, first, width, &dims, &mut to.buffer, to.at).unwrap();
-            let mut expected = Vec::with_capacity(elements * width);
-            for i in 0..elements {
-                let (mut rest, mut at) = (i, first as i64);
-                for dim in dims.iter().rev() {
-                    at += (rest % dim.size) as i64 * dim.stride;
-                    rest /= dim.size;
-                }
-                expected.extend(&source[at as usize..at as usize + width]);
-            }
-            case.expect(to, &expected, &format!("width {width} {dims:?} from {first}"));
+            let to = case.target(dims.iter().map(|dim| dim.size).product::<usize>() * width);
+            expect_gathered(case, (&source, &buffer, first), width, &dims, to);
+        }
+        if case.n > 1000 {
+            transposed(case, width);
         }
     }
+}
+
+/// Planes with rows and columns exchanged, larger than a tile, that lie so that several elements move as one.
+fn transposed(case: &Case<'_>, width: usize) {
+    for backwards in [false, true] {
+        let (planes, rows, columns) = (1 + case.below(3), 4 * (2 + case.below(70)), 4 * (2 + case.below(40)));
+        let row = (columns + 4 * case.below(2)) * width;
+        let plane = Dim { size: planes, stride: (row * rows) as i64 };
+        let sign = if backwards { -1 } else { 1 };
+        let down = Dim { size: rows, stride: sign * row as i64 };
+        let dims = [plane, Dim { size: columns, stride: width as i64 }, down];
+        let source = case.bytes(planes * rows * row);
+        let buffer = case.s.memory().alloc_with(case.s, source.len(), |to| {
+            to.copy_from_slice(&source);
+            Ok(())
+        });
+        let buffer = buffer.unwrap().freeze(case.s).unwrap();
+        let first = if backwards { row * (rows - 1) } else { 0 };
+        let mut to = case.target(planes * rows * columns * width);
+        to.at = to.at / 16 * 16;
+        expect_gathered(case, (&source, &buffer, first), width, &dims, to);
+    }
+}
+
+fn expect_gathered(
+    case: &Case<'_>,
+    (source, buffer, first): (&[u8], &Buffer, usize),
+    width: usize,
+    dims: &[Dim],
+    mut to: Target,
+) {
+    crossdock_kernels::gather(case.s, buffer, first, width, dims, &mut to.buffer, to.at).unwrap();
+    let mut expected = Vec::with_capacity(to.bytes);
+    for i in 0..to.bytes / width {
+        let (mut rest, mut at) = (i, first as i64);
+        for dim in dims.iter().rev() {
+            at += (rest % dim.size) as i64 * dim.stride;
+            rest /= dim.size;
+        }
+        expected.extend(&source[at as usize..at as usize + width]);
+    }
+    case.expect(to, &expected, &format!("width {width} {dims:?} from {first}"));
 }
 
 /// Dimensions, where the first element lies, and how many bytes there are.
