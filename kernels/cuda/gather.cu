@@ -121,6 +121,7 @@ struct Reversed {
   }
 };
 
+// Three blocks a multiprocessor: with four the words under way go to memory instead of registers.
 KERNEL_BLOCKS(crossdock_gather, 3) {
   PARAMS(FROM, FIRST, WIDTH, TO, DIMS);
   __shared__ Plan plan;
@@ -146,13 +147,13 @@ KERNEL_BLOCKS(crossdock_gather, 3) {
   if (threadIdx.x == 0) first_tile(plan, job.thread / THREADS, from, to, corner);
   __syncthreads();
   switch (unit * pack) {
-    case 1: return gather_tiles<u8, u32, 1, 64, 64>(plan, corner, from, to, tile);
-    case 2: return gather_tiles<u16, u32, 1, 64, 64>(plan, corner, from, to, tile);
+    case 1: return gather_tiles<u8, u32, 1, 64>(plan, corner, from, to, tile);
+    case 2: return gather_tiles<u16, u32, 1, 64>(plan, corner, from, to, tile);
     case 4:
-      if (unit == 1) return gather_tiles<u32, u32, 4, 128, 256>(plan, corner, from, to, tile);
-      if (unit == 2) return gather_tiles<u32, u32, 2, 128, 128>(plan, corner, from, to, tile);
-      return gather_tiles<u32, u32, 1, 64, 64>(plan, corner, from, to, tile);
-    case 8: return gather_tiles<u64, u64, 1, 64, 64>(plan, corner, from, to, tile);
-    default: return gather_tiles<ulonglong2, ulonglong2, 1, 32, 32>(plan, corner, from, to, tile);
+      if (unit == 1) return gather_tiles<u32, u32, 4, 128>(plan, corner, from, to, tile);
+      if (unit == 2) return gather_tiles<u32, u32, 2, 128>(plan, corner, from, to, tile);
+      return gather_tiles<u32, u32, 1, 64>(plan, corner, from, to, tile);
+    case 8: return gather_tiles<u64, u64, 1, 64>(plan, corner, from, to, tile);
+    default: return gather_tiles<ulonglong2, ulonglong2, 1, 32>(plan, corner, from, to, tile);
   }
 }

@@ -22,9 +22,8 @@ struct Plan {
   bool small;
   // The dimension along which units lie side by side in the source, if that is not the last and tiles pay; else n.
   u32 fast;
-  // Units of a tile along that dimension, and along the last.
+  // Units of a tile's side.
   u32 side;
-  u32 last_side;
   // Words of the target; 0 where there is nothing to do.
   u64 total;
   // Tiles along either dimension, all of them, and how many in a row a block moves.
@@ -50,9 +49,8 @@ DEVICE void plan_tiles(Plan& plan, u64 source, u64 target, u64 blocks) {
   }
   plan.pack = plan.unit < 4 && all % 4 == 0 ? 4 / plan.unit : 1;
   plan.side = plan.unit * plan.pack == 16 ? 32 : plan.pack > 1 ? 128 : 64;
-  plan.last_side = plan.pack == 4 ? 256 : plan.side;
   plan.across = quotient(fast + plan.side - 1, plan.side, plan.small);
-  plan.along = quotient(last + plan.last_side - 1, plan.last_side, plan.small);
+  plan.along = quotient(last + plan.side - 1, plan.side, plan.small);
   plan.tiles = plan.across * plan.along * divide(plan.total, fast * last);
   plan.tiles_each = divide(plan.tiles + blocks - 1, blocks);
 }
