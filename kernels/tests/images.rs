@@ -97,8 +97,10 @@ fn no_image_asks_for_more_than_the_driver_of_cuda_12_2() {
 fn the_sources_name_the_arguments_as_the_table_does() {
     let sources = sources();
     let mut found = BTreeSet::new();
-    for kernel in sources.split("\nKERNEL(").skip(1) {
-        let (name, rest) = kernel.split_once(')').unwrap();
+    // KERNEL(name) or KERNEL_BLOCKS(name, blocks).
+    for kernel in sources.split("\nKERNEL").skip(1) {
+        let (head, rest) = kernel.split_once(')').unwrap();
+        let name = head.split(['(', ',']).nth(1).unwrap();
         let (_, rest) = rest.split_once("PARAMS(").unwrap();
         let (list, _) = rest.split_once(')').unwrap();
         let listed: Vec<String> = list.split(',').map(|name| name.trim().to_lowercase()).collect();
