@@ -34,7 +34,7 @@ const CHANGES: &[(&str, bool, Change)] = &[
     ("no values", false, |_, c| unsafe { *c.buffers.add(1) = null() }),
     // SAFETY: as above.
     ("nulls without a bitmap", false, |_, c| unsafe { *c.buffers = null() }),
-    ("a dictionary", false, |_, c| c.dictionary = &raw mut *Box::leak(Box::default())),
+    ("a dictionary", false, |_, c| c.dictionary = std::ptr::dangling_mut()),
     ("a child", false, |_, c| c.n_children = 1),
     ("a released column", false, |_, c| c.release = None),
     ("a released batch", false, |r, _| r.array.release = None),
