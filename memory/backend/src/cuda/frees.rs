@@ -10,10 +10,8 @@ use super::context::Gpu;
 use super::driver::{RawEvent, RawStream, SUCCESS};
 
 /// The driver's pool hands memory that was freed on one stream out on another one only where it can tell that the second
-/// comes after the first, and by its documentation counts what was freed as outstanding until the host has observed the
-/// free. So each stream that allocates is made to follow the frees that have passed, which are waited for once they have:
-/// that holds nothing up. A pool on an H200 whose frees nobody waited for grew with most blocks that were lent, and could not
-/// be trimmed, while other threads used the device.
+/// comes after the first. So each stream that allocates is made to follow the frees that have passed already, which holds
+/// nothing up. That alone is not always enough: see docs/decisions/0007.
 pub(crate) struct Frees {
     gpu: Arc<Gpu>,
     state: Mutex<State>,
@@ -81,11 +79,6 @@ impl Frees {
                 self.gpu.give_event(older.0);
             }
             self.passed.store(free.number, Ordering::Relaxed);
-        }
-        if let Some(event) = state.passed.filter(|_| self.passed.load(Ordering::Relaxed) != passed) {
-            // It has passed, so that this returns at once; only a wait tells the driver that the host has seen it.
-            // SAFETY: as above.
-            unsafe { (self.gpu.driver.event_synchronize)(event.0) };
         }
         let newest = state.pending.back().filter(|_| state.pending_bytes > MOST_PENDING_BYTES);
         let (number, event) = match newest {
