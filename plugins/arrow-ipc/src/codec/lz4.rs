@@ -1,18 +1,28 @@
 //! LZ4 frames.
 
 use std::cell::RefCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 use lz4_sys::{
-    LZ4F_VERSION, LZ4F_compressBegin, LZ4F_compressBound, LZ4F_compressEnd, LZ4F_compressUpdate,
-    LZ4F_createCompressionContext, LZ4F_createDecompressionContext, LZ4F_decompress,
-    LZ4F_freeCompressionContext, LZ4F_freeDecompressionContext, LZ4F_getErrorName, LZ4F_isError,
-    LZ4F_resetDecompressionContext, LZ4FCompressionContext, LZ4FDecompressOptions, LZ4FDecompressionContext,
+    LZ4F_VERSION, LZ4F_createDecompressionContext, LZ4F_decompress, LZ4F_freeDecompressionContext,
+    LZ4F_getErrorName, LZ4F_isError, LZ4F_resetDecompressionContext, LZ4FDecompressOptions,
+    LZ4FDecompressionContext, LZ4FPreferences,
 };
 
 thread_local! {
     static DECOMPRESS: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
-    static COMPRESS: RefCell<Option<Compressor>> = const { RefCell::new(None) };
+}
+
+// Parts of the same library that its crate leaves out.
+unsafe extern "C" {
+    fn LZ4F_compressFrameBound(bytes: usize, preferences: *const LZ4FPreferences) -> usize;
+    fn LZ4F_compressFrame(
+        to: *mut c_void,
+        room: usize,
+        from: *const c_void,
+        bytes: usize,
+        preferences: *const LZ4FPreferences,
+    ) -> usize;
 }
 
 /// The most that a frame of `stored` bytes can hold: each byte of a match length adds 255 at most.
@@ -21,23 +31,20 @@ pub fn most_bytes(stored: usize) -> usize {
 }
 
 pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
-    with(&DECOMPRESS, Decompressor::new, |context| context.run(from, to))
-}
-
-/// Makes a frame in `scratch`; its length.
-pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
-    with(&COMPRESS, Compressor::new, |context| context.run(from, scratch))
-}
-
-fn with<C: 'static, T>(
-    slot: &'static std::thread::LocalKey<RefCell<Option<C>>>,
-    new: impl FnOnce() -> Result<C, String>,
-    run: impl FnOnce(&mut C) -> Result<T, String>,
-) -> Result<T, String> {
-    slot.with_borrow_mut(|context| match context {
-        Some(context) => run(context),
-        None => run(context.insert(new()?)),
+    DECOMPRESS.with_borrow_mut(|context| match context {
+        Some(context) => context.run(from, to),
+        None => context.insert(Decompressor::new()?).run(from, to),
     })
+}
+
+/// Makes a frame in `scratch`; its length. In one call, because a context that was used before may find other matches: the
+/// same bytes always make the same frame.
+pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
+    // SAFETY: a pure function of its arguments; null preferences are the defaults.
+    let out = super::room(scratch, unsafe { LZ4F_compressFrameBound(from.len(), std::ptr::null()) });
+    let (to, room) = (out.as_mut_ptr().cast(), out.len());
+    // SAFETY: it reads `from` and writes into `out`, both of the lengths that it is told.
+    checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
 }
 
 struct Decompressor(LZ4FDecompressionContext);
@@ -93,51 +100,6 @@ impl Drop for Decompressor {
     fn drop(&mut self) {
         // SAFETY: made by this library, freed once.
         unsafe { LZ4F_freeDecompressionContext(self.0) };
-    }
-}
-
-struct Compressor(LZ4FCompressionContext);
-
-/// A frame's header is 19 bytes at most.
-const HEADER_BYTES: usize = 19;
-
-impl Compressor {
-    fn new() -> Result<Self, String> {
-        let mut context = LZ4FCompressionContext(std::ptr::null_mut());
-        // SAFETY: the library writes a context into the out parameter, which is checked.
-        checked(unsafe { LZ4F_createCompressionContext(&mut context, LZ4F_VERSION) })?;
-        Ok(Self(context))
-    }
-
-    fn run(&mut self, from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
-        // SAFETY: a pure function of its arguments; null preferences are the defaults.
-        let bound = unsafe { LZ4F_compressBound(from.len(), std::ptr::null()) };
-        let out = super::room(scratch, HEADER_BYTES + bound);
-        let mut at = 0;
-        // SAFETY: each call writes into what is left of `out`, whose length it is told; `from` is read whole.
-        unsafe {
-            let rest = &mut out[at..];
-            at += checked(LZ4F_compressBegin(self.0, rest.as_mut_ptr(), rest.len(), std::ptr::null()))?;
-            let rest = &mut out[at..];
-            at += checked(LZ4F_compressUpdate(
-                self.0,
-                rest.as_mut_ptr(),
-                rest.len(),
-                from.as_ptr(),
-                from.len(),
-                std::ptr::null(),
-            ))?;
-            let rest = &mut out[at..];
-            at += checked(LZ4F_compressEnd(self.0, rest.as_mut_ptr(), rest.len(), std::ptr::null()))?;
-        }
-        Ok(at)
-    }
-}
-
-impl Drop for Compressor {
-    fn drop(&mut self) {
-        // SAFETY: made by this library, freed once.
-        unsafe { LZ4F_freeCompressionContext(self.0) };
     }
 }
 

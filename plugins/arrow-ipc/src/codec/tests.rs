@@ -25,6 +25,29 @@ fn what_was_compressed_comes_back() {
     }
 }
 
+/// The validity of 8192 rows, with a few nulls.
+fn validity(seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0xff; 1024];
+    let mut state = seed;
+    for _ in 0..20 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes[(state >> 33) as usize % 1024] &= !(1 << (state >> 43 & 7));
+    }
+    bytes
+}
+
+#[test]
+fn the_same_bytes_make_the_same_frame_whatever_came_before() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let all: Vec<_> = (0..20).map(validity).collect();
+        let reused: Vec<_> = all.iter().map(|from| codec.compress(from).unwrap()).collect();
+        let fresh = all.iter().map(|from| {
+            std::thread::scope(|scope| scope.spawn(|| codec.compress(from).unwrap()).join().unwrap())
+        });
+        assert!(fresh.eq(reused), "{codec:?}");
+    }
+}
+
 #[test]
 fn what_does_not_shrink_is_stored_plain() {
     for codec in [Codec::Lz4, Codec::Zstd] {
