@@ -701,6 +701,13 @@ typedef struct crossdock_memory {
    * is leaked, for there is no safe moment. */
   void (*call_after)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events, void (*f)(void* data),
                      void* data);
+
+  /* A stranger's own stream (a CUstream) of the device: work can be ordered with it like with any other. On CUDA 1 is the
+   * legacy default stream, 2 the calling thread's own, and NULL is refused; on host devices any value gives a stream like
+   * the default one. It stays theirs, and must be alive whenever it is used here; `stream_destroy` forgets it. What is
+   * allocated on it may outlive it. */
+  crossdock_code (*stream_adopt)(const struct crossdock_memory*, crossdock_device, void* raw, crossdock_stream** out,
+                                 crossdock_error* err);
 } crossdock_memory;
 
 /* ------------------------------------------------------------------------------------------------------- entry --- */

@@ -5,6 +5,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
+pub use crate::constants::*;
 pub use crate::sizes::{API_RANGE, BUILT_SIZES, ENTRY_LEAST, FEWEST_SIZES, META_LEAST, META_SIZES};
 
 /// Declares `repr(C)` structs that are FFI-safe by abi_stable's proof, and zeroed by default.
@@ -50,71 +51,6 @@ macro_rules! opaque {
         pub struct $name { _private: [u8; 0] }
     )* };
 }
-
-pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 1;
-pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
-pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
-pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";
-pub const META_SYMBOL: &str = "crossdock_plugin_meta_v1";
-
-pub type Code = i32;
-pub const OK: Code = 0;
-pub const INVALID_ARGUMENT: Code = 1;
-pub const UNSUPPORTED: Code = 2;
-pub const BAD_DATA: Code = 3;
-pub const VERSION: Code = 4;
-pub const OUT_OF_MEMORY: Code = 5;
-pub const DEVICE: Code = 6;
-pub const IO: Code = 7;
-pub const CANCELLED: Code = 8;
-pub const PANICKED: Code = 9;
-pub const INTERNAL: Code = 10;
-
-pub const DEVICE_CPU: i32 = 1;
-pub const DEVICE_CUDA: i32 = 2;
-pub const DEVICE_CUDA_HOST: i32 = 3;
-pub const DEVICE_EXT_DEV: i32 = 12;
-pub const DEVICE_CUDA_MANAGED: i32 = 13;
-
-pub const FLAG_DICTIONARY_ORDERED: i64 = 1;
-pub const FLAG_NULLABLE: i64 = 2;
-pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
-
-pub const VALIDATE_LAYOUT: u32 = 0;
-pub const VALIDATE_FULL: u32 = 1;
-
-pub const FORMAT_BYTES: u32 = 1;
-pub const FORMAT_CAPSULES: u32 = 2;
-
-pub const ZERO_COPY: u32 = 0;
-pub const CONVERTED: u32 = 1;
-pub const COPIED: u32 = 2;
-pub const CANNOT: u32 = 3;
-
-pub const ARG_VALUE: u32 = 0;
-pub const ARG_READ: u32 = 1;
-pub const ARG_WRITE: u32 = 2;
-
-pub const FREE_LENT: u32 = 1;
-
-pub const MAX_KERNEL_ARGS: usize = 168;
-pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");
-pub const IMAGE_CUBIN: u32 = 1;
-pub const IMAGE_PTX: u32 = 2;
-
-pub const LOG_ERROR: i32 = 1;
-pub const LOG_WARN: i32 = 2;
-pub const LOG_INFO: i32 = 3;
-pub const LOG_DEBUG: i32 = 4;
-pub const LOG_TRACE: i32 = 5;
-
-pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
-pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
-pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
-pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
-pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
-pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";
 
 opaque! {
     /// A plugin's own state.
@@ -491,6 +427,7 @@ abi! {
         pointer: Option<unsafe extern "C" fn(*const Memory, *const c_void, *mut Pointer, *mut Error) -> Code>,
         host_address: Option<unsafe extern "C" fn(*const Memory, Device, *const c_void, usize) -> *mut c_void>,
         call_after: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize, Callback, *mut c_void)>,
+        stream_adopt: Option<unsafe extern "C" fn(*const Memory, Device, *mut c_void, *mut *mut Stream, *mut Error) -> Code>,
     }
     struct PluginEntry {
         magic: u64,

@@ -9,6 +9,7 @@
 pub mod abi;
 mod call;
 mod capsule;
+mod constants;
 pub mod door;
 mod error;
 mod exporter;

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{Device, Error, Result};
 
@@ -154,6 +154,23 @@ impl ForeignOwner {
     /// `owner`'s drop is the release.
     pub fn new(owner: impl Any + Send + Sync) -> Self {
         Self(Owner::foreign(Box::new(owner)))
+    }
+
+    /// The same with a function for the release. It runs once: after our last use, on a thread of the host's where that
+    /// use is still to come, else where the last buffer is dropped.
+    pub fn on_release(release: impl FnOnce() + Send + 'static) -> Self {
+        Self::new(OnRelease(Mutex::new(Some(Box::new(release)))))
+    }
+}
+
+/// Calls what it holds when it goes.
+struct OnRelease(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Drop for OnRelease {
+    fn drop(&mut self) {
+        if let Some(release) = self.0.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            release();
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The handle: every other type of this crate holds one.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -119,6 +120,23 @@ impl Memory {
         let mut raw = std::ptr::null_mut();
         call!(self, stream_create, device, &mut raw)?;
         Ok(Stream::new(self.clone(), device, raw, true))
+    }
+
+    /// A stream over a stranger's own one: `raw` is a `CUstream`, 1 for the legacy default stream or 2 for the per-thread
+    /// one of whichever thread calls. Work is ordered with it like with any other; what is allocated on it may outlive it.
+    /// Dropping the last clone leaves the stranger's stream as it is. On host devices, whose work is done at once, `raw` means
+    /// nothing.
+    ///
+    /// # Errors
+    /// `raw` is null on a CUDA device, or of another device or context; or the host is older than this function.
+    ///
+    /// # Safety
+    /// On a CUDA device `raw` is a live stream, and stays one whenever the result, or a clone of it, is used. A buffer that was
+    /// allocated on it, and events that were recorded on it, may live longer.
+    pub unsafe fn adopt_stream(&self, device: Device, raw: *mut c_void) -> Result<Stream> {
+        let mut out = std::ptr::null_mut();
+        call!(self, stream_adopt, device, raw, &mut out)?;
+        Ok(Stream::new(self.clone(), device, out, true))
     }
 
     /// `bytes` bytes on the stream's device, uninitialised, usable in the stream's order, aligned to [`ALIGNMENT`].

@@ -96,15 +96,25 @@ impl Account {
                 "alloc: expected an alignment that is a power of two up to {MAX_ALIGNMENT}, got {alignment}"
             )));
         }
-        let memory = self.backend.device(index)?;
-        if memory.stream_is_capturing(stream)? {
+        let on = self.backend.device(index)?;
+        // A stranger's stream may be gone when the block comes back.
+        let home = if stream.adopted { self.backend.default_stream(index)? } else { stream };
+        if on.stream_is_capturing(stream)? || on.stream_is_capturing(home)? {
             return Err(Error::device(format!(
                 "alloc on {device}: the stream is under graph capture, and the block would belong to the graph; end the \
                  capture first"
             )));
         }
         let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
-        self.block(index, request, stream)
+        let allocation = self.block(index, request, home)?;
+        if stream.adopted
+            && let Err(error) = on.stream_follow(stream, home)
+        {
+            // SAFETY: made just now, and nobody has seen it.
+            unsafe { Block::free(allocation.block, &[], false) };
+            return Err(error.context(format_args!("alloc on {device}")));
+        }
+        Ok(allocation)
     }
 
     /// Host memory that the devices of CUDA reach at full speed, once one has been started.

@@ -44,6 +44,18 @@ impl Account {
         Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, raw))).cast())
     }
 
+    /// A stream over a stranger's own one.
+    ///
+    /// # Safety
+    /// `raw` is a live stream of the device, or null, or means nothing there.
+    pub(crate) unsafe fn stream_adopt(&self, device: Device, raw: *mut c_void) -> Result<*mut abi::Stream> {
+        let device_index = self.backend.index_of(device)?;
+        // SAFETY: by this function's own contract.
+        let raw = unsafe { self.backend.device(device_index)?.stream_adopt(raw) }?;
+        let backend = Arc::as_ptr(&self.backend) as usize;
+        Ok(Box::into_raw(Box::new(Stream::adopted(backend, device_index, raw))).cast())
+    }
+
     /// Default streams, and those of other backends, stay as they are.
     ///
     /// # Safety
@@ -55,7 +67,7 @@ impl Account {
             return Ok(());
         }
         self.backend.device(stream.device_index)?.stream_destroy(stream);
-        // SAFETY: made by `stream_create` as a Box, since it is ours and no default one, and given up by the caller.
+        // SAFETY: made as a Box, since it is ours and no default one, and given up by the caller.
         drop(unsafe { Box::from_raw(handle.cast::<Stream>()) });
         Ok(())
     }

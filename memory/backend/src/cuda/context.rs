@@ -125,6 +125,42 @@ impl Gpu {
         self.driver.check("cuStreamWaitEvent", code)
     }
 
+    /// What follows on `stream` comes after what `earlier` has been given.
+    pub(crate) fn follow(&self, _entered: &Entered, stream: RawStream, earlier: RawStream) -> Result<()> {
+        let event = self.record(earlier)?;
+        let waited = self.wait(stream, event);
+        self.give_event(event);
+        waited
+    }
+
+    /// Does work on a stream of our own, in the order of `stream`.
+    pub(crate) fn beside(
+        &self,
+        entered: &Entered,
+        stream: RawStream,
+        work: impl FnOnce(RawStream) -> Result<()>,
+    ) -> Result<()> {
+        let own = self.take_stream()?;
+        let done = self.follow(entered, own, stream).and_then(|()| work(own));
+        // What failed may have been done in part.
+        let followed = self.follow(entered, stream, own);
+        if followed.is_err() {
+            // SAFETY: a stream of this context.
+            unsafe { (self.driver.stream_synchronize)(own) };
+        }
+        self.give_stream(own);
+        done.and(followed)
+    }
+
+    /// The context that a stream belongs to; for the default ones the current one.
+    pub(crate) fn context_of(&self, _entered: &Entered, stream: RawStream) -> Result<Context> {
+        let mut context = std::ptr::null_mut();
+        // SAFETY: a live stream by the caller's word, and a pointer to a local.
+        let code = unsafe { (self.driver.stream_get_ctx)(stream, &mut context) };
+        self.driver.check("cuStreamGetCtx", code)?;
+        Ok(context)
+    }
+
     /// Records what `stream` has been given into a fresh event.
     pub(crate) fn record(&self, stream: RawStream) -> Result<RawEvent> {
         let event = self.take_event()?;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crossdock_plugin_api::{Error, Result, abi};
 
 use super::context::Gpu;
-use super::driver::{MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, SUCCESS};
+use super::driver::{MEMORY_TYPE_HOST, POINTER_MEMORY_TYPE, RawStream, STREAM_PER_THREAD, SUCCESS};
 use super::event::CudaEvent;
 use super::modules::Modules;
 use super::staging::Staging;
@@ -121,7 +121,7 @@ impl DeviceBackend for CudaDeviceBackend {
     }
 
     unsafe fn copy(&self, stream: &Stream, transfers: &[Transfer]) -> Result<()> {
-        let _entered = self.gpu.enter()?;
+        let entered = self.gpu.enter()?;
         let (mut sent, mut fetched) = (Vec::new(), Vec::new());
         for transfer in transfers.iter().filter(|transfer| transfer.bytes > 0) {
             let host = match (transfer.to_cuda, transfer.from_cuda) {
@@ -142,16 +142,25 @@ impl DeviceBackend for CudaDeviceBackend {
                 fetched.push((to, from as u64, bytes));
             }
         }
+        if sent.is_empty() && fetched.is_empty() {
+            return Ok(());
+        }
         // SAFETY: by this function's own contract; the context is current, and the stream was asked about captures.
-        unsafe {
+        let stage = |on: RawStream| unsafe {
             if !sent.is_empty() {
-                self.staging.host_to_device(stream.raw, &sent)?;
+                self.staging.host_to_device(on, &sent)?;
             }
             if !fetched.is_empty() {
-                self.staging.device_to_host(stream.raw, &fetched)?;
+                self.staging.device_to_host(on, &fetched)?;
             }
+            Ok(())
+        };
+        // Other threads help with it, to each of whom this handle is another stream.
+        if stream.raw == STREAM_PER_THREAD {
+            self.gpu.beside(&entered, stream.raw, stage)
+        } else {
+            stage(stream.raw)
         }
-        Ok(())
     }
 
     unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()> {
@@ -217,8 +226,28 @@ impl DeviceBackend for CudaDeviceBackend {
         self.gpu.take_stream()
     }
 
+    unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void> {
+        let device = self.gpu.device;
+        if raw.is_null() {
+            return Err(Error::invalid_argument(format!(
+                "stream_adopt on {device}: the stream is NULL; the legacy default stream is 1, the per-thread one 2"
+            )));
+        }
+        let entered = self.gpu.enter()?;
+        let context = self.gpu.context_of(&entered, raw).map_err(|e| e.context("stream_adopt"))?;
+        if context != self.gpu.context() {
+            return Err(Error::invalid_argument(format!(
+                "stream_adopt on {device}: stream {raw:p} is of another device, or of another context than this device's \
+                 primary one; expected one of {device}"
+            )));
+        }
+        Ok(raw)
+    }
+
     fn stream_destroy(&self, stream: &Stream) {
-        self.gpu.give_stream(stream.raw);
+        if !stream.adopted {
+            self.gpu.give_stream(stream.raw);
+        }
     }
 
     fn stream_synchronize(&self, stream: &Stream) -> Result<()> {
@@ -256,12 +285,17 @@ impl DeviceBackend for CudaDeviceBackend {
         self.gpu.wait(stream.raw, event)
     }
 
+    fn stream_follow(&self, stream: &Stream, earlier: &Stream) -> Result<()> {
+        let entered = self.gpu.enter()?;
+        self.gpu.follow(&entered, stream.raw, earlier.raw)
+    }
+
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool> {
         Ok(stream.exposed.load(Relaxed) && self.is_capturing(stream)?)
     }
 
     fn event_record(&self, stream: &Stream) -> Result<EventHandle> {
         self.refuse_capture(stream, "an event for later")?;
-        Ok(CudaEvent::record(self.backend, &self.gpu, stream.raw)?.into_handle())
+        Ok(CudaEvent::record(self.backend, &self.gpu, stream)?.into_handle())
     }
 }

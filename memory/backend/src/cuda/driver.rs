@@ -96,6 +96,7 @@ driver! {
         stream_destroy = cuStreamDestroy_v2(RawStream);
         stream_synchronize = cuStreamSynchronize(RawStream);
         stream_wait_event = cuStreamWaitEvent(RawStream, RawEvent, c_uint);
+        stream_get_ctx = cuStreamGetCtx(RawStream, *mut Context);
         stream_is_capturing = cuStreamIsCapturing(RawStream, *mut c_int);
         event_create = cuEventCreate(*mut RawEvent, c_uint);
         event_destroy = cuEventDestroy_v2(RawEvent);
@@ -166,6 +167,8 @@ pub(crate) const POOL_USED_CURRENT: c_int = 7;
 /// Every context of the process may use the pages.
 pub(crate) const HOST_ALLOC_PORTABLE: c_uint = 1;
 pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
+/// `CU_STREAM_PER_THREAD`.
+pub(crate) const STREAM_PER_THREAD: RawStream = std::ptr::without_provenance_mut(2);
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
 pub(crate) const CAPTURE_MODE_RELAXED: c_int = 2;
 

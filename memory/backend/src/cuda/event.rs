@@ -7,6 +7,7 @@ use crossdock_plugin_api::{Error, Result, abi};
 
 use super::context::Gpu;
 use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
+use crate::device::Stream;
 
 /// A moment on a stream of ours. An `Arc` of it, as a raw pointer, is the handle that crosses the boundary.
 #[repr(C)]
@@ -15,7 +16,8 @@ pub(crate) struct CudaEvent {
     backend: usize,
     /// What a `sync_event` points at.
     raw: RawEvent,
-    /// On which it was recorded: work that follows there needs no wait.
+    /// On which of ours it was recorded: work that follows there needs no wait. Null for a stranger's, whose number another
+    /// stream may have by now, on this device or another one.
     stream: RawStream,
     gpu: Arc<Gpu>,
 }
@@ -27,9 +29,10 @@ unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
     /// What `stream` has been given so far.
-    pub(crate) fn record(backend: usize, gpu: &Arc<Gpu>, stream: RawStream) -> Result<Arc<Self>> {
+    pub(crate) fn record(backend: usize, gpu: &Arc<Gpu>, stream: &Stream) -> Result<Arc<Self>> {
         let _entered = gpu.enter()?;
-        let raw = gpu.record(stream)?;
+        let raw = gpu.record(stream.raw)?;
+        let stream = if stream.adopted { std::ptr::null_mut() } else { stream.raw };
         Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
     }
 

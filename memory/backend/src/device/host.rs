@@ -196,6 +196,10 @@ impl DeviceBackend for HostDevice {
         Ok(std::ptr::null_mut())
     }
 
+    unsafe fn stream_adopt(&self, _raw: *mut c_void) -> Result<*mut c_void> {
+        Ok(std::ptr::null_mut())
+    }
+
     fn stream_destroy(&self, _stream: &Stream) {}
 
     fn stream_synchronize(&self, _stream: &Stream) -> Result<()> {
@@ -212,6 +216,10 @@ impl DeviceBackend for HostDevice {
             "sync_event {sync_event:p} cannot be waited for on {}: on a host device it must be NULL",
             self.description.name
         )))
+    }
+
+    fn stream_follow(&self, _stream: &Stream, _earlier: &Stream) -> Result<()> {
+        Ok(())
     }
 
     fn stream_is_capturing(&self, _stream: &Stream) -> Result<bool> {

@@ -33,15 +33,36 @@ pub(crate) struct Stream {
     pub device_index: usize,
     /// The device's own handle, null where there is none.
     pub raw: *mut c_void,
-    /// Whether others were told `raw`: what they do with it we do not see.
+    /// Whether others have `raw`: what they do with it we do not see.
     pub exposed: AtomicBool,
+    /// Whether it is a stranger's, who may destroy it once the handle to it is: nothing that lasts refers to `raw`.
+    pub adopted: bool,
     /// Up to which of the blocks that went back elsewhere what follows comes after: see `cuda::frees`.
     pub followed: AtomicU64,
 }
 
 impl Stream {
     pub(crate) const fn new(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self { backend, device_index, raw, exposed: AtomicBool::new(false), followed: AtomicU64::new(0) }
+        Self {
+            backend,
+            device_index,
+            raw,
+            exposed: AtomicBool::new(false),
+            adopted: false,
+            followed: AtomicU64::new(0),
+        }
+    }
+
+    /// One that a stranger made, and keeps.
+    pub(crate) const fn adopted(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
+        Self {
+            backend,
+            device_index,
+            raw,
+            exposed: AtomicBool::new(true),
+            adopted: true,
+            followed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -93,10 +114,17 @@ pub(crate) trait DeviceBackend: Send + Sync {
 
     /// A new queue's own handle.
     fn stream_create(&self) -> Result<*mut c_void>;
+    /// The handle to call a stranger's stream by.
+    ///
+    /// # Safety
+    /// A live stream of the device, or null, or anything on a device that has none.
+    unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void>;
     fn stream_destroy(&self, stream: &Stream);
     fn stream_synchronize(&self, stream: &Stream) -> Result<()>;
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()>;
     fn stream_wait_raw(&self, stream: &Stream, sync_event: *mut c_void) -> Result<()>;
+    /// What `stream` is given from now on comes after what `earlier`, of the same device, has been given so far.
+    fn stream_follow(&self, stream: &Stream, earlier: &Stream) -> Result<()>;
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool>;
     /// Null where everything has run.
     fn event_record(&self, stream: &Stream) -> Result<EventHandle>;

@@ -39,6 +39,7 @@ pub(crate) fn table(account: *const Account) -> abi::Memory {
         pointer: Some(blocks::pointer),
         host_address: Some(blocks::host_address),
         call_after: Some(streams::call_after),
+        stream_adopt: Some(streams::stream_adopt),
     }
 }
 

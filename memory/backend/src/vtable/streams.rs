@@ -40,6 +40,23 @@ pub(super) unsafe extern "C" fn stream_create(
     }
 }
 
+pub(super) unsafe extern "C" fn stream_adopt(
+    memory: *const abi::Memory,
+    device: Device,
+    raw: *mut c_void,
+    stream: *mut *mut abi::Stream,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as the header.
+    unsafe {
+        enter(memory, err, |account| {
+            let stream = out(stream, "stream_adopt")?;
+            *stream = account.stream_adopt(device, raw)?;
+            Ok(())
+        })
+    }
+}
+
 pub(super) unsafe extern "C" fn stream_destroy(memory: *const abi::Memory, stream: *mut abi::Stream) {
     // SAFETY: as the header.
     unsafe { enter_quietly(memory, |account| account.stream_destroy(stream)) }

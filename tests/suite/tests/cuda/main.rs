@@ -2,6 +2,7 @@
 //! real one or the simulated one; without one every test says that it was skipped.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod adopted;
 mod array;
 mod capture;
 mod counts;

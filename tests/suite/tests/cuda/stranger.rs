@@ -94,6 +94,15 @@ impl Stranger {
         stream
     }
 
+    /// What it was given still runs.
+    pub fn destroy_stream(&self, stream: Handle) {
+        cu!(self, cuStreamDestroy_v2(stream => Handle));
+    }
+
+    pub fn destroy_event(&self, event: Handle) {
+        cu!(self, cuEventDestroy_v2(event => Handle));
+    }
+
     pub fn record(&self, stream: Handle) -> Handle {
         let mut event: Handle = null_mut();
         cu!(self, cuEventCreate(&mut event => *mut Handle, 2 => c_uint));
@@ -151,6 +160,22 @@ impl Stranger {
             {
                 hold(stream, on.into());
             }
+        }
+    }
+
+    /// How many accesses out of order `work` had, which do not end the process meanwhile. Only a simulated driver tells.
+    pub fn violations(&self, work: impl FnOnce()) -> Option<u64> {
+        // SAFETY: the simulated driver's own functions, of these types.
+        unsafe {
+            let on_violation =
+                self.library.get::<unsafe extern "C" fn(c_int)>(b"crossdock_sim_cuda_on_violation").ok()?;
+            let count =
+                self.library.get::<unsafe extern "C" fn() -> u64>(b"crossdock_sim_cuda_violations").ok()?;
+            on_violation(1);
+            let before = count();
+            work();
+            on_violation(0);
+            Some(count() - before)
         }
     }
 

@@ -15,10 +15,10 @@ use super::stranger::{Handle, Stranger};
 use super::tensor::{CUDA_0, Taken, import, lies_on, load_what_gathers, tensor, told};
 use super::{Turn, setting, skip};
 
-const OTHER: Device = Device::cuda(1);
+pub const OTHER: Device = Device::cuda(1);
 
 /// A session on the first device and a stranger there, and a stranger on the second one.
-fn two(test: &str) -> Option<(Turn, &'static Stranger, Host, Session)> {
+pub fn two(test: &str) -> Option<(Turn, &'static Stranger, Host, Session)> {
     static THERE: OnceLock<Stranger> = OnceLock::new();
     let (here, host, session) = setting(test)?;
     let n = host.backend().cuda().unwrap().devices.len();

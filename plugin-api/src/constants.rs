@@ -1,0 +1,67 @@
+//! The constants of `include/crossdock.h`, which says what each one means. A test compares the two.
+#![allow(missing_docs)]
+
+pub const ABI_MAJOR: u32 = 0;
+pub const ABI_MINOR: u32 = 1;
+pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
+pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
+pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";
+pub const META_SYMBOL: &str = "crossdock_plugin_meta_v1";
+
+pub type Code = i32;
+pub const OK: Code = 0;
+pub const INVALID_ARGUMENT: Code = 1;
+pub const UNSUPPORTED: Code = 2;
+pub const BAD_DATA: Code = 3;
+pub const VERSION: Code = 4;
+pub const OUT_OF_MEMORY: Code = 5;
+pub const DEVICE: Code = 6;
+pub const IO: Code = 7;
+pub const CANCELLED: Code = 8;
+pub const PANICKED: Code = 9;
+pub const INTERNAL: Code = 10;
+
+pub const DEVICE_CPU: i32 = 1;
+pub const DEVICE_CUDA: i32 = 2;
+pub const DEVICE_CUDA_HOST: i32 = 3;
+pub const DEVICE_EXT_DEV: i32 = 12;
+pub const DEVICE_CUDA_MANAGED: i32 = 13;
+
+pub const FLAG_DICTIONARY_ORDERED: i64 = 1;
+pub const FLAG_NULLABLE: i64 = 2;
+pub const FLAG_MAP_KEYS_SORTED: i64 = 4;
+
+pub const VALIDATE_LAYOUT: u32 = 0;
+pub const VALIDATE_FULL: u32 = 1;
+
+pub const FORMAT_BYTES: u32 = 1;
+pub const FORMAT_CAPSULES: u32 = 2;
+
+pub const ZERO_COPY: u32 = 0;
+pub const CONVERTED: u32 = 1;
+pub const COPIED: u32 = 2;
+pub const CANNOT: u32 = 3;
+
+pub const ARG_VALUE: u32 = 0;
+pub const ARG_READ: u32 = 1;
+pub const ARG_WRITE: u32 = 2;
+
+pub const FREE_LENT: u32 = 1;
+
+pub const MAX_KERNEL_ARGS: usize = 168;
+pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");
+pub const IMAGE_CUBIN: u32 = 1;
+pub const IMAGE_PTX: u32 = 2;
+
+pub const LOG_ERROR: i32 = 1;
+pub const LOG_WARN: i32 = 2;
+pub const LOG_INFO: i32 = 3;
+pub const LOG_DEBUG: i32 = 4;
+pub const LOG_TRACE: i32 = 5;
+
+pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
+pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
+pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
+pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
+pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
+pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";
