@@ -22,9 +22,10 @@ mod validate;
 pub use array::DeviceArray;
 pub use batch::DeviceBatch;
 pub use c::{
-    batch_schema, check_batch_array, check_ends, export_array, export_batch, export_device_array,
-    export_field, export_plain, export_schema, import_array, import_batch, import_device_array, import_field,
-    import_field_ref, import_schema, import_schema_ref, plain_values,
+    ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array, check_ends,
+    export_array, export_batch, export_device_array, export_field, export_plain, export_schema, import_array,
+    import_batch, import_device_array, import_field, import_field_ref, import_schema, import_schema_ref,
+    on_cpu, plain_values,
 };
 pub use call::call_stream;
 pub use crossdock_plugin_api::{Device, Error, Result};

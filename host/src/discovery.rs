@@ -75,7 +75,7 @@ pub struct Search {
     given: Vec<PathBuf>,
     environment: Option<OsString>,
     executable: Option<PathBuf>,
-    installed: Option<PathBuf>,
+    installed: Vec<PathBuf>,
 }
 
 /// Everything that was found.
@@ -123,9 +123,9 @@ impl Search {
         self
     }
 
-    /// Sets the directory of plugins that was installed with the host library; it may be missing.
+    /// Adds a directory of plugins that was installed: with the host library, or with others' packages. It may be missing.
     pub fn installed(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.installed = Some(directory.into());
+        self.installed.push(directory.into());
         self
     }
 
@@ -157,8 +157,8 @@ impl Search {
         if let Some(directory) = self.executable.as_deref().and_then(Path::parent) {
             catalog.add_directory(&mut seen, Origin::BesideExecutable, directory, is_ours);
         }
-        if let Some(directory) = self.installed.filter(|directory| directory.is_dir()) {
-            catalog.add_directory(&mut seen, Origin::Installed, &directory, is_library);
+        for directory in self.installed.iter().filter(|directory| directory.is_dir()) {
+            catalog.add_directory(&mut seen, Origin::Installed, directory, is_library);
         }
         catalog
     }

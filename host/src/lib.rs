@@ -35,6 +35,7 @@
 //!
 //! **Threads.** Everything here may be used from any thread. [`Host::settle`] must not be called from inside a plugin.
 
+mod capsules;
 pub mod convert;
 pub mod discovery;
 mod error;
@@ -49,10 +50,12 @@ mod readiness;
 pub mod registry;
 mod session;
 pub mod sink;
+mod size;
 pub mod source;
 mod table;
 mod writer;
 
+pub use capsules::CapsuleFormat;
 pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
 pub use error::{Error, Result, one_line};
@@ -60,5 +63,6 @@ pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;
 pub use reader::{ReadOptions, Reader};
 pub use session::{Session, SessionBuilder};
+pub use size::parse_bytes;
 pub use table::{ColumnSlice, IpcForm, Native, Table, Validity, Values};
 pub use writer::{Finished, WriteOptions, Writer};

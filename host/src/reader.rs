@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, import_batch, import_schema, validate};
+use crossdock_arrays::{DeviceBatch, Level, export_schema, import_batch, import_schema, validate};
 use crossdock_plugin_api::{
     BatchStreamHandle, CallSettings, Capsule, Input as ApiInput, Options, Progress, Source, Validate,
 };
@@ -37,8 +37,8 @@ pub struct Reader {
     session: Session,
     call: CallSettings,
     schema: SchemaRef,
-    format: String,
-    name: String,
+    format: Arc<str>,
+    name: Arc<str>,
     input: Option<Input>,
     untrimmed_bytes: u64,
     ended: bool,
@@ -62,8 +62,9 @@ impl Session {
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
         let what = format!("read '{}' as {}", input.name(), choice.format.name);
         let api_input = ApiInput::Source(Source::new(input.shared()));
+        let (format, what) = (choice.format.name.as_str().into(), what.into());
         let mut reader =
-            Reader::open(self, plugin, call, &choice.format.name, api_input, None, &options.options, what)?;
+            Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
         reader.input = Some(input);
         Ok(reader)
     }
@@ -76,15 +77,20 @@ impl Session {
         schema: Option<&Schema>,
         options: &Options,
     ) -> Result<Reader> {
-        let device_type = self.device().r#type;
-        let choose = |registry: &Registry<'_>| registry.choose_capsules(format, Way::In, device_type);
-        let choice = self.choose(Some(format), choose)?;
-        let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
-        let format = choice.format.name.as_str();
-        let what = format!("read capsules as {format}");
-        let input = ApiInput::Capsules(capsules.into());
-        Reader::open(self, plugin, self.call_for_structs(), format, input, schema, options, what)
+        let chosen = self.capsule_format(format, Way::In)?;
+        let plugin = self.fresh(chosen.plugin().name(), &format!("{} (read)", chosen.plugin().name()))?;
+        chosen.of(plugin).read(capsules, schema, options)
     }
+}
+
+/// What is known of an input's columns before it is opened.
+pub(crate) enum Columns<'a> {
+    /// Nothing: the format tells.
+    Unknown,
+    /// What they are to be: for formats that do not tell.
+    Expected(&'a Schema),
+    /// What they will be.
+    Known(&'a SchemaRef),
 }
 
 impl Reader {
@@ -93,24 +99,30 @@ impl Reader {
         session: &Session,
         plugin: Arc<Plugin>,
         call: CallSettings,
-        format: &str,
+        format: Arc<str>,
         input: ApiInput,
-        schema: Option<&Schema>,
+        columns: Columns<'_>,
         options: &Options,
-        name: String,
+        name: Arc<str>,
     ) -> Result<Self> {
         session.check_cancelled()?;
-        let failed = |error| plugin.failed(&name, error);
-        let expected = schema.map(crossdock_arrays::export_schema).transpose().map_err(failed)?;
-        let mut stream =
-            plugin.importer()?.open(&call, format, input, expected.as_ref(), options).map_err(failed)?;
-        let schema = stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?;
+        let failed = |error| plugin.failed(&*name, error);
+        let expected = match columns {
+            Columns::Expected(schema) => Some(export_schema(schema).map_err(failed)?),
+            Columns::Unknown | Columns::Known(_) => None,
+        };
+        let opened = plugin.importer()?.open(&call, &format, input, expected.as_ref(), options);
+        let mut stream = opened.map_err(failed)?;
+        let schema = match columns {
+            Columns::Known(schema) => schema.clone(),
+            _ => Arc::new(stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?),
+        };
         Ok(Self {
             stream,
             session: session.clone(),
             call,
-            schema: Arc::new(schema),
-            format: format.to_string(),
+            schema,
+            format,
             name,
             input: None,
             untrimmed_bytes: 0,
@@ -139,7 +151,7 @@ impl Reader {
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         self.check_input()?;
-        let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&self.name, error))?;
+        let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&*self.name, error))?;
         let Some(raw) = next else {
             self.ended = true;
             return Ok(None);

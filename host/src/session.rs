@@ -127,6 +127,21 @@ impl Session {
         &self.0.call.cancel
     }
 
+    /// The same session, whose work this flag stops instead: for callers who stop one piece of work.
+    pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
+        let own = &*self.0;
+        let plugins = own.plugins.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Session(Arc::new(Inner {
+            host: own.host.clone(),
+            settings: own.settings,
+            call: CallSettings { cancel, ..own.call.clone() },
+            validate: own.validate,
+            account: own.account.clone(),
+            stream: own.stream.clone(),
+            plugins: Mutex::new(plugins),
+        }))
+    }
+
     /// An error if its work is to stop.
     pub(crate) fn check_cancelled(&self) -> Result<()> {
         if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }

@@ -10,7 +10,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::registry::{Choice, Registry, Way};
+use crate::registry::{Choice, Way};
 use crate::session::Session;
 use crate::sink::Output;
 
@@ -60,12 +60,9 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] where no format of capsules is meant; what the plugin says where it cannot write such batches.
     pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
-        let device_type = self.device().r#type;
-        let choose = |registry: &Registry<'_>| registry.choose_capsules(to, Way::Out, device_type);
-        let Choice { plugin, format } = self.choose(Some(to), choose)?;
-        let plugin = self.fresh(plugin.name(), &format!("{} (write)", plugin.name()))?;
-        let what = format!("write batches as {}", format.name);
-        Writer::begin(self, plugin, format, schema, options, None, what)
+        let chosen = self.capsule_format(to, Way::Out)?;
+        let plugin = self.fresh(chosen.plugin().name(), &format!("{} (write)", chosen.plugin().name()))?;
+        chosen.of(plugin).write(schema, options)
     }
 
     /// What would happen to the columns of batches of `schema` that lie on `from`, if `to` (a plugin's or a format's name, of

@@ -8,6 +8,7 @@ use crossdock_plugin_api::{Owned, abi};
 
 use super::metadata;
 use super::plain::is_plain;
+use super::streams_in::on_cpu;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
 
@@ -72,14 +73,7 @@ pub fn import_device_array(
 
 /// An array of `field`'s type, in host memory, from any producer of the C Data interface. See [`import_batch`].
 pub fn import_array(raw: Owned<abi::ArrowArray>, field: &Field, memory: &Memory) -> Result<DeviceArray> {
-    let raw = abi::ArrowDeviceArray {
-        array: raw.into_raw(),
-        device_id: Device::CPU.id,
-        device_type: Device::CPU.r#type,
-        ..Default::default()
-    };
-    // SAFETY: the array was the `Owned` one's, which is gone; the rest says what a C Data array is.
-    import_device_array(unsafe { Owned::new(raw) }, field, memory)
+    import_device_array(on_cpu(raw), field, memory)
 }
 
 fn in_field(e: Error, field: &Field) -> Error {

@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::memory::Backend;
-use crossdock::{Host, Result, Session};
-
-use super::text::parse_bytes;
+use crossdock::{Host, Result, Session, parse_bytes};
 
 /// Where to look for plugins.
 #[derive(Args)]

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{CallSettings, Capsule, Format, Input as ApiInput, Opt
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
-use crate::reader::Reader;
+use crate::reader::{Columns, Reader};
 use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::Input;
@@ -148,8 +148,9 @@ impl Via {
     fn read(&self, input: ApiInput, call: CallSettings) -> Result<Vec<DeviceBatch>> {
         let Self { session, plugin, schema, read: (format, options), .. } = self;
         let what = format!("read batches back as {}", format.name);
-        let reader =
-            Reader::open(session, plugin.clone(), call, &format.name, input, Some(schema), options, what)?;
+        let (name, columns) = (format.name.as_str().into(), Columns::Expected(schema));
+        let plugin_too = plugin.clone();
+        let reader = Reader::open(session, plugin_too, call, name, input, columns, options, what.into())?;
         if let Some(difference) = schema_difference(schema, reader.schema()) {
             let error = crossdock_plugin_api::Error::bad_data(difference);
             return Err(Error::data(format!("via {plugin}, the schema came back changed"), error));

@@ -43,6 +43,12 @@ impl Table {
         self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
     }
 
+    /// A batch of the table's schema without rows.
+    pub fn empty_batch(&self) -> Result<DeviceBatch> {
+        let batch = import_record_batch(&self.session, &RecordBatch::new_empty(self.schema.clone()))?;
+        to_device(&self.session, batch.with_schema(self.schema.clone()).map_err(in_table)?)
+    }
+
     fn to_record_batch(&self, batch: &DeviceBatch) -> Result<RecordBatch> {
         let stream = self.session.stream();
         let failed = |error| Error::data("cannot give a record batch", error);

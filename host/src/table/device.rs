@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
-    Level, check_ends, export_batch, export_schema, import_batch, import_schema, validate,
+    Arrays, DeviceBatch, Level, check_ends, export_batch, export_schema, import_batch, import_device_array,
+    import_schema, validate,
 };
 use crossdock_plugin_api::{Owned, Validate, abi};
 
@@ -20,15 +22,36 @@ impl Table {
         schema: Owned<abi::ArrowSchema>,
     ) -> Result<Self> {
         let schema = Arc::new(import_schema(&schema).map_err(in_table)?);
-        let mut raw = abi::Batch::new();
-        raw.array = array.into_raw();
-        // SAFETY: the array was the `Owned` one's, whose maker vouched for it; a batch without a schema of its own.
-        let raw = unsafe { Owned::new(raw) };
-        let batch = import_batch(raw, &schema, session.memory()).map_err(in_table)?;
-        if session.validate_structs() == Validate::Full {
-            validate(&batch, Level::Full, session.stream()).map_err(in_table)?;
-        }
+        let batch = device_batch(session, array, &schema)?;
         Ok(Self { session: session.clone(), schema, batches: vec![batch] })
+    }
+
+    /// A table of device arrays of `field`'s type: batches where that is a struct, else chunks of the table's one column.
+    /// They stay where they are.
+    pub fn from_device_arrays(session: &Session, field: Field, arrays: &mut dyn Arrays) -> Result<Self> {
+        let column = match field.data_type() {
+            DataType::Struct(_) => None,
+            _ => Some(Arc::new(field.clone())),
+        };
+        let schema = Arc::new(match (&column, field.data_type()) {
+            (None, DataType::Struct(fields)) => {
+                Schema::new_with_metadata(fields.clone(), field.metadata().clone())
+            }
+            _ => Schema::new(vec![field]),
+        });
+        let mut batches = Vec::new();
+        while let Some(array) = arrays.next().map_err(in_table)? {
+            session.check_cancelled()?;
+            batches.push(match &column {
+                None => device_batch(session, array, &schema)?,
+                Some(field) => {
+                    let array = import_device_array(array, field, session.memory()).map_err(in_table)?;
+                    let batch = DeviceBatch::try_new(schema.clone(), array.len(), vec![array]);
+                    validated(session, batch.map_err(in_table)?)?
+                }
+            });
+        }
+        Ok(Self { session: session.clone(), schema, batches })
     }
 
     /// The table as device record batches, on the session's device, each with a schema. They hold what they need: they
@@ -38,7 +61,7 @@ impl Table {
         &self,
     ) -> Result<Vec<(Owned<abi::ArrowDeviceArray>, Owned<abi::ArrowSchema>)>> {
         let failed = |error| Error::data("cannot give a device record batch", error);
-        let export = |batch: &crossdock_arrays::DeviceBatch| {
+        let export = |batch: &DeviceBatch| {
             let batch = self.moved_to_session(batch.clone())?;
             let schema = export_schema(&self.schema).map_err(failed)?;
             let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
@@ -49,4 +72,24 @@ impl Table {
         };
         self.batches.iter().map(export).collect()
     }
+}
+
+/// One batch of a stranger's.
+fn device_batch(
+    session: &Session,
+    array: Owned<abi::ArrowDeviceArray>,
+    schema: &SchemaRef,
+) -> Result<DeviceBatch> {
+    let mut raw = abi::Batch::new();
+    raw.array = array.into_raw();
+    // SAFETY: the array was the `Owned` one's, whose maker vouched for it; a batch without a schema of its own.
+    let raw = unsafe { Owned::new(raw) };
+    validated(session, import_batch(raw, schema, session.memory()).map_err(in_table)?)
+}
+
+fn validated(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
+    if session.validate_structs() == Validate::Full {
+        validate(&batch, Level::Full, session.stream()).map_err(in_table)?;
+    }
+    Ok(batch)
 }

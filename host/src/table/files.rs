@@ -20,7 +20,8 @@ pub enum IpcForm {
 }
 
 impl IpcForm {
-    fn name(self) -> &'static str {
+    /// The format's name.
+    pub fn name(self) -> &'static str {
         match self {
             Self::File => "arrow-ipc-file",
             Self::Stream => "arrow-ipc-stream",
@@ -50,7 +51,11 @@ impl Table {
 
     /// Arrow IPC in memory, either form. On `cpu` the columns are parts of `bytes`.
     pub fn from_ipc_bytes(session: &Session, bytes: impl Into<Bytes>) -> Result<Self> {
-        let input = Input::bytes(bytes);
+        Self::from_ipc_input(session, Input::bytes(bytes))
+    }
+
+    /// Arrow IPC of either form from any input.
+    pub fn from_ipc_input(session: &Session, input: Input) -> Result<Self> {
         // A file begins with its magic number; streams of old writers begin with nothing that could be recognised.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
         let options = ReadOptions { from: Some(form.name().into()), ..ReadOptions::default() };

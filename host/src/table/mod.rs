@@ -8,7 +8,7 @@ mod files;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, format_batch};
-use crossdock_plugin_api::Error as ApiError;
+use crossdock_plugin_api::{Device, Error as ApiError};
 
 pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
@@ -57,6 +57,72 @@ impl Table {
     /// The session that it is in.
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Bytes of all buffers' parts that its rows use, as far as lengths are known.
+    pub fn bytes(&self) -> u64 {
+        self.batches.iter().map(DeviceBatch::bytes).sum()
+    }
+
+    /// The columns at `indices`, in that order. No buffer is copied.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where there is no such column.
+    pub fn select(&self, indices: &[usize]) -> Result<Table> {
+        let n = self.schema.fields().len();
+        let schema = self.schema.project(indices).map_err(|_| {
+            Error::usage(format!(
+                "columns {indices:?} were asked for, and the table has columns 0 to {n} exclusive"
+            ))
+        })?;
+        let schema = SchemaRef::new(schema);
+        let batches = self.batches.iter().map(|batch| {
+            batch.select(indices).and_then(|chosen| chosen.with_schema(schema.clone())).map_err(in_table)
+        });
+        Ok(Self { session: self.session.clone(), batches: batches.collect::<Result<_>>()?, schema })
+    }
+
+    /// `rows` rows from row `offset` on, fewer where the table ends. No buffer is copied.
+    pub fn slice(&self, offset: u64, rows: u64) -> Result<Table> {
+        let (mut skip, mut left) = (offset, rows);
+        let mut batches = Vec::new();
+        for batch in &self.batches {
+            let len = batch.len() as u64;
+            let from = skip.min(len);
+            let take = left.min(len - from);
+            (skip, left) = (skip - from, left - take);
+            if take > 0 {
+                batches.push(batch.slice(from as usize, take as usize).map_err(in_table)?);
+            }
+        }
+        Ok(Self { session: self.session.clone(), schema: self.schema.clone(), batches })
+    }
+
+    /// The table on a device: itself where it is there.
+    ///
+    /// # Errors
+    /// The device does not exist, or has no memory left.
+    pub fn move_to(&self, device: Device) -> Result<Table> {
+        let here = self.session.stream();
+        let moved = self.batches.iter().map(|batch| {
+            let (from, to) = (batch.device(), device);
+            if from == to {
+                return Ok(batch.clone());
+            }
+            // A copy runs where the accelerator is, on either side of it.
+            let on = if to == Device::CPU { from } else { to };
+            let failed = |error| Error::data(format!("cannot move a batch from {from} to {to}"), error);
+            if on == here.device() {
+                return batch.move_to(here, to).map_err(failed);
+            }
+            let stream = self.session.memory().default_stream(on).map_err(failed)?;
+            batch.move_to(&stream, to).map_err(failed)
+        });
+        Ok(Self {
+            batches: moved.collect::<Result<_>>()?,
+            session: self.session.clone(),
+            schema: self.schema.clone(),
+        })
     }
 
     /// The first `max_rows` rows as text. Only what is shown is copied to the host.

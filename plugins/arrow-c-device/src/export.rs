@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{call_stream, check_ends, export_batch, export_schema, import_batch};
+use crossdock_arrays::{ArrayQueue, call_stream, check_ends, export_batch, export_schema, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Options, Owned, Result, Verdict, abi,
@@ -11,7 +11,6 @@ use crossdock_plugin_api::{
 
 use crate::formats::Interface;
 use crate::import::borrowed;
-use crate::queue::Queue;
 
 pub(crate) fn plan(
     interface: Interface,
@@ -54,7 +53,7 @@ pub(crate) fn begin(
         schema,
         every_time,
         batches: 0,
-        queue: Queue::default(),
+        queue: ArrayQueue::default(),
     }))
 }
 
@@ -66,7 +65,7 @@ struct Exported {
     every_time: bool,
     batches: u64,
     /// What a stream will give.
-    queue: Queue,
+    queue: ArrayQueue,
 }
 
 impl BatchWriter for Exported {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{
-    Level, call_stream, check_batch_array, export_batch, export_schema, import_batch, import_schema,
-    import_schema_ref, validate,
+    Arrays, DataStream, DeviceStream, Level, call_stream, check_batch_array, export_batch, export_schema,
+    import_batch, import_schema, import_schema_ref, on_cpu, validate,
 };
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
@@ -13,13 +13,6 @@ use crossdock_plugin_api::{
 };
 
 use crate::formats::Interface;
-use crate::strangers::{DataStream, DeviceStream};
-
-/// What arrays come from.
-pub(crate) trait Arrays: Send {
-    /// The next array, its device known; `None` at the end.
-    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>>;
-}
 
 pub(crate) fn open(
     memory: &Memory,
@@ -99,19 +92,6 @@ fn pairs(
     Ok((schema, arrays))
 }
 
-/// A host array as a device array.
-pub(crate) fn on_cpu(array: Owned<abi::ArrowArray>) -> Owned<abi::ArrowDeviceArray> {
-    let device = Device::CPU;
-    let array = abi::ArrowDeviceArray {
-        array: array.into_raw(),
-        device_id: device.id,
-        device_type: device.r#type,
-        ..abi::ArrowDeviceArray::default()
-    };
-    // SAFETY: the array was ours, and is moved into a struct that has its release.
-    unsafe { Owned::new(array) }
-}
-
 fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<()> {
     let refuse = |what: String| Err(Error::invalid_argument(format!("{}: {what}", interface.name())));
     if got.fields().len() != expected.fields().len() {
@@ -133,12 +113,6 @@ fn same_types(interface: Interface, got: &Schema, expected: &Schema) -> Result<(
         }
     }
     Ok(())
-}
-
-impl Arrays for VecDeque<Owned<abi::ArrowDeviceArray>> {
-    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>> {
-        Ok(self.pop_front())
-    }
 }
 
 struct Imported {

@@ -6,8 +6,6 @@
 mod export;
 mod formats;
 mod import;
-mod queue;
-mod strangers;
 
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{

@@ -12,7 +12,7 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
     ("host", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend"]),
     ("capi", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
-    ("python", &["host"]),
+    ("python", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("xtask", &["plugin-api"]),
     ("xtask/compare", &[]),
 ];

@@ -1,23 +1,52 @@
 //! Strangers' streams: C Stream and C Device Stream, as consumers see them.
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int};
 
-use crossdock_plugin_api::{Error, Owned, Result, abi};
+use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 
-use crate::import::{Arrays, on_cpu};
+/// What arrays come from.
+pub trait Arrays: Send {
+    /// The next array, its device known; `None` at the end.
+    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>>;
+}
+
+impl Arrays for VecDeque<Owned<abi::ArrowDeviceArray>> {
+    fn next(&mut self) -> Result<Option<Owned<abi::ArrowDeviceArray>>> {
+        Ok(self.pop_front())
+    }
+}
+
+/// A host array as a device array.
+pub fn on_cpu(array: Owned<abi::ArrowArray>) -> Owned<abi::ArrowDeviceArray> {
+    let device = Device::CPU;
+    let array = abi::ArrowDeviceArray {
+        array: array.into_raw(),
+        device_id: device.id,
+        device_type: device.r#type,
+        ..abi::ArrowDeviceArray::default()
+    };
+    // SAFETY: the array was ours, and is moved into a struct that has its release.
+    unsafe { Owned::new(array) }
+}
 
 /// The two stream structs differ in the array that they give and in nothing else that matters here.
 macro_rules! stream {
     ($(#[$m:meta])* $name:ident, $raw:ident, $array:ident, $what:literal, $device:expr) => {
         $(#[$m])*
-        pub(crate) struct $name(Owned<abi::$raw>);
+        pub struct $name(Owned<abi::$raw>);
 
         impl $name {
-            pub(crate) fn new(raw: Owned<abi::$raw>) -> Self {
+            /// Takes the stream.
+            pub fn new(raw: Owned<abi::$raw>) -> Self {
                 Self(raw)
             }
 
-            pub(crate) fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+            /// The schema of its arrays; it may be asked for again.
+            ///
+            /// # Errors
+            /// What the stream says.
+            pub fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
                 let get = self.0.get_schema.ok_or_else(|| missing($what, "get_schema"))?;
                 let mut out = abi::ArrowSchema::default();
                 // SAFETY: the stream's own function on itself.

@@ -3,17 +3,22 @@
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, c_char, c_int};
 
-use arrow_schema::SchemaRef;
-use crossdock_arrays::export_schema;
+use arrow_schema::{FieldRef, SchemaRef};
 use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Device, Error, Owned, Result, abi};
 
+use super::schema_out::{export_field, export_schema};
+
 /// Arrays that wait for a stream to give them, all of one device type.
 #[derive(Default)]
-pub(crate) struct Queue(VecDeque<Owned<abi::ArrowDeviceArray>>);
+pub struct ArrayQueue(VecDeque<Owned<abi::ArrowDeviceArray>>);
 
-impl Queue {
-    pub(crate) fn push(&mut self, array: Owned<abi::ArrowDeviceArray>) -> Result<()> {
+impl ArrayQueue {
+    /// Adds an array to the end.
+    ///
+    /// # Errors
+    /// It lies on another type of device than the first one.
+    pub fn push(&mut self, array: Owned<abi::ArrowDeviceArray>) -> Result<()> {
         if let Some(first) = self.0.front()
             && first.device_type != array.device_type
         {
@@ -27,9 +32,9 @@ impl Queue {
     }
 
     /// A C Device Stream; `declared` is its device if it is empty.
-    pub(crate) fn into_device_stream(
+    pub fn into_device_stream(
         self,
-        schema: SchemaRef,
+        schema: impl Into<StreamSchema>,
         declared: Device,
     ) -> Owned<abi::ArrowDeviceArrayStream> {
         let device_type = self.0.front().map_or(declared.r#type, |array| array.device_type);
@@ -39,30 +44,50 @@ impl Queue {
             get_next: Some(device::get_next),
             get_last_error: Some(device::get_last_error),
             release: Some(device::release),
-            private_data: Shell::raw(self, schema).cast(),
+            private_data: Shell::raw(self, schema.into()).cast(),
         };
         // SAFETY: made above; nobody else has it.
         unsafe { Owned::new(raw) }
     }
 
     /// A C Stream; the arrays are in host memory.
-    pub(crate) fn into_data_stream(self, schema: SchemaRef) -> Owned<abi::ArrowArrayStream> {
+    pub fn into_data_stream(self, schema: impl Into<StreamSchema>) -> Owned<abi::ArrowArrayStream> {
         let raw = abi::ArrowArrayStream {
             get_schema: Some(data::get_schema),
             get_next: Some(data::get_next),
             get_last_error: Some(data::get_last_error),
             release: Some(data::release),
-            private_data: Shell::raw(self, schema).cast(),
+            private_data: Shell::raw(self, schema.into()).cast(),
         };
         // SAFETY: made above; nobody else has it.
         unsafe { Owned::new(raw) }
     }
 }
 
+/// What a stream's arrays are.
+pub enum StreamSchema {
+    /// Record batches.
+    Batches(SchemaRef),
+    /// Arrays of one type.
+    Arrays(FieldRef),
+}
+
+impl From<SchemaRef> for StreamSchema {
+    fn from(schema: SchemaRef) -> Self {
+        Self::Batches(schema)
+    }
+}
+
+impl From<FieldRef> for StreamSchema {
+    fn from(field: FieldRef) -> Self {
+        Self::Arrays(field)
+    }
+}
+
 /// What stands behind both streams.
 struct Shell {
-    queue: Queue,
-    schema: SchemaRef,
+    queue: ArrayQueue,
+    schema: StreamSchema,
     last_error: Option<CString>,
 }
 
@@ -70,7 +95,7 @@ struct Shell {
 const EINVAL: c_int = 22;
 
 impl Shell {
-    fn raw(queue: Queue, schema: SchemaRef) -> *mut Shell {
+    fn raw(queue: ArrayQueue, schema: StreamSchema) -> *mut Shell {
         Box::into_raw(Box::new(Shell { queue, schema, last_error: None }))
     }
 
@@ -92,7 +117,10 @@ impl Shell {
 
     fn schema(&mut self, out: *mut abi::ArrowSchema) -> c_int {
         self.enter(|shell| {
-            let schema = export_schema(&shell.schema)?;
+            let schema = match &shell.schema {
+                StreamSchema::Batches(schema) => export_schema(schema)?,
+                StreamSchema::Arrays(field) => export_field(field)?,
+            };
             // SAFETY: the consumer's out parameter.
             unsafe { crossdock_plugin_api::door::put(out, "get_schema", || schema.into_raw()) }
         })

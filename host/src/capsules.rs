@@ -1,0 +1,88 @@
+//! A format of capsules, chosen once: for callers who pass many small objects.
+
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_plugin_api::{Capsule, Format, Input, Options};
+
+use crate::error::Result;
+use crate::plugin::Plugin;
+use crate::reader::{Columns, Reader};
+use crate::registry::{Choice, Registry, Way};
+use crate::session::Session;
+use crate::writer::Writer;
+
+/// A plugin's format of capsules in a session. Choosing it is what takes time; what is then read and written goes
+/// through one instance of the plugin.
+#[derive(Clone)]
+pub struct CapsuleFormat {
+    session: Session,
+    plugin: Arc<Plugin>,
+    format: Format,
+    name: Arc<str>,
+    what: Arc<str>,
+}
+
+impl Session {
+    /// The format of capsules that `wanted`, a format's or a plugin's name, means.
+    ///
+    /// # Errors
+    /// [`Error::Usage`](crate::Error::Usage) where there is none.
+    pub fn capsule_format(&self, wanted: &str, way: Way) -> Result<CapsuleFormat> {
+        let device_type = self.device().r#type;
+        let choose = |registry: &Registry<'_>| registry.choose_capsules(wanted, way, device_type);
+        let Choice { plugin, format } = self.choose(Some(wanted), choose)?;
+        let what = match way {
+            Way::In => format!("read capsules as {}", format.name),
+            Way::Out => format!("write batches as {}", format.name),
+        };
+        let name = format.name.as_str().into();
+        Ok(CapsuleFormat { session: self.clone(), plugin, format, name, what: what.into() })
+    }
+}
+
+impl CapsuleFormat {
+    /// Whose it is.
+    pub fn plugin(&self) -> &Arc<Plugin> {
+        &self.plugin
+    }
+
+    /// What it is called, holds and understands.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// The same of another instance of the plugin.
+    pub(crate) fn of(self, plugin: Arc<Plugin>) -> Self {
+        Self { plugin, ..self }
+    }
+
+    /// Opens foreign objects. `schema` is what they hold, for formats that have none of their own.
+    pub fn read(&self, capsules: Vec<Capsule>, schema: Option<&Schema>, options: &Options) -> Result<Reader> {
+        self.open(capsules, schema.map_or(Columns::Unknown, Columns::Expected), options)
+    }
+
+    /// Opens foreign objects of which it is known what the plugin makes of them: it is not asked. A batch that is otherwise
+    /// is refused by its structure alone.
+    pub fn read_known(
+        &self,
+        capsules: Vec<Capsule>,
+        schema: &SchemaRef,
+        options: &Options,
+    ) -> Result<Reader> {
+        self.open(capsules, Columns::Known(schema), options)
+    }
+
+    fn open(&self, capsules: Vec<Capsule>, columns: Columns<'_>, options: &Options) -> Result<Reader> {
+        let (session, input) = (&self.session, Input::Capsules(capsules.into()));
+        let call = session.call_for_structs();
+        let (name, what) = (self.name.clone(), self.what.clone());
+        Reader::open(session, self.plugin.clone(), call, name, input, columns, options, what)
+    }
+
+    /// Begins to give batches of `schema`.
+    pub fn write(&self, schema: &SchemaRef, options: &Options) -> Result<Writer> {
+        let (plugin, format) = (self.plugin.clone(), self.format.clone());
+        Writer::begin(&self.session, plugin, format, schema, options, None, self.what.to_string())
+    }
+}

@@ -1,0 +1,174 @@
+//! Arrow's PyCapsule protocols, spoken by tables and columns.
+
+use arrow_schema::FieldRef;
+use crossdock::Table as HostTable;
+use crossdock_arrays::{
+    ArrayQueue, DeviceBatch, check_ends, export_batch, export_device_array, export_field, export_schema,
+    import_field,
+};
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{Device, Owned, Result, abi};
+use pyo3::exceptions::PyNotImplementedError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::capsules::{give, take};
+use crate::errors::{OrRaise, usage};
+
+/// What is given: a table, or its only column by itself.
+pub struct Exported<'a> {
+    /// All of it, on its device.
+    pub table: &'a HostTable,
+    /// The column, where it is one.
+    pub column: Option<FieldRef>,
+}
+
+/// Unknown arguments are for later versions of a protocol: they may be None.
+pub fn refuse_unknown(protocol: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+    for (name, value) in kwargs.into_iter().flatten() {
+        if !value.is_none() {
+            return Err(PyNotImplementedError::new_err(format!(
+                "{protocol}: the argument {name}={value} is unknown here: leave it out, or give None"
+            )));
+        }
+    }
+    Ok(())
+}
+
+impl Exported<'_> {
+    /// `__arrow_c_schema__`.
+    pub fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        give(py, self.raw_schema().or_raise()?)
+    }
+
+    fn raw_schema(&self) -> Result<Owned<abi::ArrowSchema>> {
+        match &self.column {
+            Some(field) => export_field(field),
+            None => export_schema(self.table.schema()),
+        }
+    }
+
+    /// A requested schema is a wish: of another kind it is refused, else what there is is given as it is.
+    fn check_requested(&self, requested: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(requested) = requested else { return Ok(()) };
+        // The capsule stays the caller's: what was moved out of it for a look is gone, as the protocol allows.
+        let wanted = import_field(&take::<abi::ArrowSchema>(requested, "requested_schema")?).or_raise()?;
+        let own = import_field(&self.raw_schema().or_raise()?).or_raise()?;
+        let (wanted, own) = (wanted.data_type(), own.data_type());
+        if wanted.is_nested() != own.is_nested() {
+            return Err(usage(format!(
+                "requested_schema: {wanted} cannot be had from {own}; cast it before or afterwards"
+            )));
+        }
+        Ok(())
+    }
+
+    /// `__arrow_c_device_array__`: where it is.
+    pub fn device_array<'py>(
+        &self,
+        py: Python<'py>,
+        requested: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.check_requested(requested)?;
+        let batch = self.only_batch("__arrow_c_device_stream__")?;
+        let array = py.detach(|| self.raw_device_array(&batch)).or_raise()?;
+        PyTuple::new(py, [self.schema(py)?, give(py, array)?])
+    }
+
+    /// `__arrow_c_array__`: in host memory, copied there if it is not.
+    pub fn array<'py>(
+        &self,
+        py: Python<'py>,
+        requested: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.check_requested(requested)?;
+        let batch = self.only_batch("__arrow_c_stream__")?;
+        let array = py.detach(|| -> Result<abi::ArrowArray> {
+            let stream = self.stream(&batch)?;
+            let batch = batch.move_to(&stream, Device::CPU)?;
+            // Readers of host memory know no events.
+            stream.synchronize()?;
+            Ok(self.raw_device_array(&batch)?.into_raw().array)
+        });
+        // SAFETY: what an exported device array holds is complete in itself; on the CPU nothing has to be waited for.
+        let array = unsafe { Owned::new(array.or_raise()?) };
+        PyTuple::new(py, [self.schema(py)?, give(py, array)?])
+    }
+
+    /// `__arrow_c_device_stream__`.
+    pub fn device_stream<'py>(
+        &self,
+        py: Python<'py>,
+        requested: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.check_requested(requested)?;
+        let queue = py.detach(|| self.queue(self.table.batches())).or_raise()?;
+        let declared =
+            self.table.batches().first().map_or(self.table.session().device(), DeviceBatch::device);
+        match &self.column {
+            Some(field) => give(py, queue.into_device_stream(field.clone(), declared)),
+            None => give(py, queue.into_device_stream(self.table.schema().clone(), declared)),
+        }
+    }
+
+    /// `__arrow_c_stream__`: in host memory.
+    pub fn stream_of_arrays<'py>(
+        &self,
+        py: Python<'py>,
+        requested: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.check_requested(requested)?;
+        let queue = py.detach(|| -> Result<ArrayQueue> {
+            let mut moved = Vec::new();
+            for batch in self.table.batches() {
+                let stream = self.stream(batch)?;
+                moved.push(batch.move_to(&stream, Device::CPU)?);
+                stream.synchronize()?;
+            }
+            self.queue(&moved)
+        });
+        let queue = queue.or_raise()?;
+        match &self.column {
+            Some(field) => give(py, queue.into_data_stream(field.clone())),
+            None => give(py, queue.into_data_stream(self.table.schema().clone())),
+        }
+    }
+
+    fn queue(&self, batches: &[DeviceBatch]) -> Result<ArrayQueue> {
+        let mut queue = ArrayQueue::default();
+        batches.iter().try_for_each(|batch| queue.push(self.raw_device_array(batch)?))?;
+        Ok(queue)
+    }
+
+    fn raw_device_array(&self, batch: &DeviceBatch) -> Result<Owned<abi::ArrowDeviceArray>> {
+        let stream = self.stream(batch)?;
+        if let (Some(_), Some(column)) = (&self.column, batch.column(0)) {
+            return export_device_array(column, &stream);
+        }
+        let raw = export_batch(batch, false, &stream)?;
+        check_ends(&raw, self.table.schema(), stream.memory())?;
+        let raw = raw.into_raw();
+        // SAFETY: the batch was the `Owned` one's; without a schema, the array is all that it owned.
+        Ok(unsafe { Owned::new(raw.array) })
+    }
+
+    /// The stream on which to find out what an export needs.
+    fn stream(&self, batch: &DeviceBatch) -> Result<Stream> {
+        let own = self.table.session().stream();
+        if batch.device() == own.device() {
+            return Ok(own.clone());
+        }
+        own.memory().default_stream(batch.device())
+    }
+
+    fn only_batch(&self, instead: &str) -> PyResult<DeviceBatch> {
+        match self.table.batches() {
+            [batch] => Ok(batch.clone()),
+            [] => self.table.empty_batch().or_raise(),
+            batches => Err(usage(format!(
+                "it has {} batches, and an array is one: use {instead}, or combine_batches() first",
+                batches.len()
+            ))),
+        }
+    }
+}

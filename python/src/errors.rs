@@ -1,0 +1,139 @@
+//! What goes wrong, as exceptions: one place where kinds become classes.
+
+use crossdock::Error as HostError;
+use crossdock_plugin_api::{Code, Error as ApiError};
+use pyo3::exceptions::{
+    PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError, PyValueError,
+};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple, PyType};
+
+macro_rules! classes {
+    ($($kind:ident $name:literal: $builtin:ty = $doc:literal),* $(,)?) => {
+        /// The base of all, and the kinds in their order.
+        struct Classes { base: Py<PyType>, kinds: Vec<Py<PyType>> }
+
+        impl Classes {
+            fn new(py: Python<'_>) -> PyResult<Self> {
+                let all = "Everything that Crossdock raises, but for errors of the operating system.";
+                let base = class(py, "Error", &[py.get_type::<PyException>()], all)?;
+                let kinds = vec![
+                    $( class(py, $name, &[base.bind(py).clone(), py.get_type::<$builtin>()], $doc)? ),*
+                ];
+                Ok(Self { base, kinds })
+            }
+
+            fn add_to(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
+                module.add("Error", self.base.clone_ref(module.py()))?;
+                let names = [$( $name ),*];
+                for (name, class) in names.into_iter().zip(&self.kinds) {
+                    module.add(name, class.clone_ref(module.py()))?;
+                }
+                Ok(())
+            }
+        }
+
+        /// A kind of exception.
+        #[derive(Clone, Copy)]
+        pub enum Kind { $( #[doc = $doc] $kind ),* }
+    };
+}
+
+classes! {
+    Usage "UsageError": PyValueError = "An argument makes no sense, or contradicts another one.",
+    Data "DataError": PyValueError = "Data contradicts itself or its format.",
+    Unsupported "UnsupportedError": PyNotImplementedError = "Understood, and not done: the message says what to do instead.",
+    OutOfMemory "OutOfMemoryError": PyMemoryError = "No memory: the system's, a device's, or the session's budget.",
+    Device "DeviceError": PyRuntimeError = "A device or its driver failed, or is missing.",
+    Plugin "PluginError": PyRuntimeError = "A plugin was refused, or failed.",
+    Cancelled "CancelledError": PyRuntimeError = "The session was closed while it worked.",
+}
+
+static CLASSES: PyOnceLock<Classes> = PyOnceLock::new();
+
+/// A class of this name and these bases.
+fn class(py: Python<'_>, name: &str, bases: &[Bound<'_, PyType>], doc: &str) -> PyResult<Py<PyType>> {
+    let about = PyDict::new(py);
+    about.set_item("__module__", "crossdock")?;
+    about.set_item("__doc__", doc)?;
+    let class = py.get_type::<PyType>().call1((name, PyTuple::new(py, bases)?, about))?;
+    Ok(class.cast_into::<PyType>()?.unbind())
+}
+
+/// Puts the classes into the module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    CLASSES.get_or_try_init(module.py(), || Classes::new(module.py()))?.add_to(module)
+}
+
+/// An exception of this kind.
+pub fn raise(kind: Kind, message: impl Into<String>) -> PyErr {
+    let message = message.into();
+    Python::attach(|py| match CLASSES.get_or_try_init(py, || Classes::new(py)) {
+        Ok(classes) => PyErr::from_type(
+            classes.kinds.get(kind as usize).unwrap_or(&classes.base).bind(py).clone(),
+            message,
+        ),
+        Err(error) => error,
+    })
+}
+
+/// The caller's mistake.
+pub fn usage(message: impl Into<String>) -> PyErr {
+    raise(Kind::Usage, message)
+}
+
+/// The host's error, in one line with every layer's words.
+pub fn of_host(error: HostError) -> PyErr {
+    let line = error.one_line();
+    match error {
+        HostError::Usage(_) => raise(Kind::Usage, line),
+        HostError::Unrecognised(_) => raise(Kind::Unsupported, line),
+        HostError::Refused(_) => raise(Kind::Plugin, line),
+        HostError::Plugin { source, .. }
+        | HostError::Data { source, .. }
+        | HostError::Device { source, .. } => of_code(source.code(), line),
+        // The class that Python has for this errno.
+        HostError::Io { source, .. } => match source.raw_os_error() {
+            Some(errno) => PyOSError::new_err((errno, line)),
+            None => PyOSError::new_err(line),
+        },
+        HostError::Cancelled => raise(Kind::Cancelled, line),
+    }
+}
+
+/// The boundary's error.
+pub fn of_api(error: ApiError) -> PyErr {
+    of_code(error.code(), crossdock::one_line(error.message()))
+}
+
+fn of_code(code: Code, line: String) -> PyErr {
+    match code {
+        Code::INVALID_ARGUMENT => raise(Kind::Usage, line),
+        Code::UNSUPPORTED => raise(Kind::Unsupported, line),
+        Code::BAD_DATA => raise(Kind::Data, line),
+        Code::OUT_OF_MEMORY => raise(Kind::OutOfMemory, line),
+        Code::DEVICE => raise(Kind::Device, line),
+        Code::IO => PyOSError::new_err(line),
+        Code::CANCELLED => raise(Kind::Cancelled, line),
+        _ => raise(Kind::Plugin, line),
+    }
+}
+
+/// `result?` with the host's error as an exception.
+pub trait OrRaise<T> {
+    /// The value, or the exception.
+    fn or_raise(self) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for Result<T, HostError> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(of_host)
+    }
+}
+
+impl<T> OrRaise<T> for Result<T, ApiError> {
+    fn or_raise(self) -> PyResult<T> {
+        self.map_err(of_api)
+    }
+}

@@ -1,0 +1,178 @@
+//! Tables from and to files, file objects and bytes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+
+use crossdock::sink::Output;
+use crossdock::source::Input;
+use crossdock::{IpcForm, ReadOptions, Session as HostSession, Table as HostTable, WriteOptions};
+use crossdock_plugin_api::{CancelFlag, Options};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+
+use crate::bytes::{BufferSource, FileSink};
+use crate::errors::usage;
+use crate::progress::Progress;
+use crate::session::{Shared, with_flag};
+use crate::table::Table;
+use crate::work::{LONG_BYTES, detached, interruptible};
+
+/// Where `read_ipc` reads.
+enum Given {
+    Path(PathBuf),
+    Bytes(BufferSource),
+}
+
+/// A path, an object of bytes, or a file object, which is read to its end.
+fn given(source: &Bound<'_, PyAny>) -> PyResult<Given> {
+    if let Ok(path) = source.extract::<PathBuf>() {
+        return Ok(Given::Path(path));
+    }
+    if let Some(read) = source.getattr_opt("read")? {
+        return Ok(Given::Bytes(BufferSource::new(&read.call0()?)?));
+    }
+    BufferSource::new(source).map(Given::Bytes).map_err(|_| {
+        let kind = source.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("read_ipc: a {kind} is no path, no file object and no bytes"))
+    })
+}
+
+pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>) -> PyResult<Table> {
+    let py = source.py();
+    let (session, flag) = with_flag(shared);
+    let table = match given(source)? {
+        Given::Path(path) => {
+            let long = is_long(&path);
+            let read = || read_ipc_input(&session, Input::open(path, &flag)?);
+            if long { interruptible(py, &flag, read) } else { detached(py, read) }
+        }
+        Given::Bytes(source) => {
+            let input = Input::Bytes(Arc::new(source));
+            detached(py, || read_ipc_input(&session, input))
+        }
+    };
+    Ok(Table::new(table?, shared.clone()))
+}
+
+fn read_ipc_input(session: &HostSession, input: Input) -> crossdock::Result<HostTable> {
+    HostTable::from_ipc_input(session, input)
+}
+
+/// Whether a path is read for long: a large file, or what is no file, and may have nothing to read for now.
+fn is_long(path: &PathBuf) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| !there.is_file() || there.len() >= LONG_BYTES)
+}
+
+fn options(of: BTreeMap<String, String>) -> Options {
+    of.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
+}
+
+pub fn read(
+    py: Python<'_>,
+    shared: &Arc<Shared>,
+    path: PathBuf,
+    format: Option<String>,
+    progress: Option<&Bound<'_, PyAny>>,
+    of: BTreeMap<String, String>,
+) -> PyResult<Table> {
+    let (session, flag) = with_flag(shared);
+    let progress = Progress::new(progress)?;
+    let read = ReadOptions { from: format, options: options(of), progress: progress.listener(&flag) };
+    let result = interruptible(py, &flag, || {
+        HostTable::from_reader(&session, session.read(Input::open(path, &flag)?, &read)?)
+    });
+    Ok(Table::new(progress.end(result)?, shared.clone()))
+}
+
+pub fn write_ipc(
+    table: &HostTable,
+    shared: &Arc<Shared>,
+    to: &Bound<'_, PyAny>,
+    compression: Option<&str>,
+    form: Option<&str>,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let path = to.extract::<PathBuf>().ok();
+    let form = match form {
+        Some("file") => IpcForm::File,
+        Some("stream") => IpcForm::Stream,
+        Some(other) => return Err(usage(format!("form={other:?}: expected \"file\" or \"stream\""))),
+        None if path.as_ref().is_some_and(|path| path.extension().is_some_and(|e| e == "arrows")) => {
+            IpcForm::Stream
+        }
+        None => IpcForm::File,
+    };
+    let told = Options::new().with("compression", compression.unwrap_or("none"));
+    let write = WriteOptions { to: Some(form.name().into()), options: told };
+    if let Some(path) = path {
+        return to_path(to.py(), table, shared, path, &write, progress);
+    }
+    if to.getattr_opt("write")?.is_none() {
+        let kind = to.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("write_ipc: a {kind} is no path and has no method write")));
+    }
+    let (sink, raised) = FileSink::new(to.clone().unbind());
+    let result = work(to.py(), table, shared, progress, true, |_| Ok(Output::to(sink)), &write);
+    match raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(error) => Err(error),
+        None => result,
+    }
+}
+
+pub fn write(
+    py: Python<'_>,
+    table: &HostTable,
+    shared: &Arc<Shared>,
+    path: PathBuf,
+    format: Option<String>,
+    progress: Option<&Bound<'_, PyAny>>,
+    of: BTreeMap<String, String>,
+) -> PyResult<()> {
+    to_path(py, table, shared, path, &WriteOptions { to: format, options: options(of) }, progress)
+}
+
+fn to_path(
+    py: Python<'_>,
+    table: &HostTable,
+    shared: &Arc<Shared>,
+    path: PathBuf,
+    write: &WriteOptions,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<()> {
+    let long = std::fs::metadata(&path).is_ok_and(|there| !there.is_file());
+    work(py, table, shared, progress, long, |flag| Output::create(path, flag), write)
+}
+
+/// Writes the table to what `open` opens. `long`: it may take long, whatever the table's size.
+fn work(
+    py: Python<'_>,
+    table: &HostTable,
+    shared: &Arc<Shared>,
+    progress: Option<&Bound<'_, PyAny>>,
+    long: bool,
+    open: impl FnOnce(&CancelFlag) -> crossdock::Result<Output> + Send,
+    options: &WriteOptions,
+) -> PyResult<()> {
+    let (session, flag) = with_flag(shared);
+    let progress = Progress::new(progress)?;
+    let listener = progress.listener(&flag);
+    let work = || {
+        let total = table.bytes();
+        let mut done = 0;
+        let mut writer = session.write(open(&flag)?, table.schema(), options)?;
+        for batch in table.batches() {
+            writer.write(batch.clone())?;
+            done += batch.bytes();
+            if let Some(listener) = &listener {
+                listener(done, total);
+            }
+        }
+        writer.finish().map(drop)
+    };
+    let result = match long || table.bytes() >= LONG_BYTES {
+        true => interruptible(py, &flag, work),
+        false => detached(py, work),
+    };
+    progress.end(result)
+}

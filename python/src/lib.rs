@@ -1,0 +1,41 @@
+//! The module `crossdock._native`: the host, its sessions and its tables, for Python.
+//!
+//! Importing it starts nothing: a host, its plugins and a driver are looked for by the first session. The interpreter's
+//! lock is released around every copy, every wait and every access to files, and taken where Python's own objects are
+//! touched.
+
+mod arrow_in;
+mod arrow_out;
+mod bytes;
+mod capsules;
+mod column;
+mod device;
+mod errors;
+mod files;
+mod progress;
+mod schema;
+mod session;
+mod table;
+mod work;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _native {
+    use super::*;
+
+    #[pymodule_export]
+    use crate::column::Column;
+    #[pymodule_export]
+    use crate::schema::{Field, Schema};
+    #[pymodule_export]
+    use crate::session::Session;
+    #[pymodule_export]
+    use crate::table::Table;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        errors::add_to(module)?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

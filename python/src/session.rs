@@ -1,0 +1,215 @@
+//! `Session`: a host of its own, a device, and what has been prepared for them.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use crossdock::discovery::{PATH_VARIABLE, Search};
+use crossdock::registry::Way;
+use crossdock::{CapsuleFormat, Host, Session as HostSession};
+use crossdock_plugin_api::{CancelFlag, Device, Validate};
+use pyo3::prelude::*;
+
+use crate::device;
+use crate::errors::{OrRaise, usage};
+use crate::schema::Schema;
+use crate::table::Table;
+use crate::work::detached;
+
+/// What sessions, tables and columns share. It ends with the last of them.
+pub struct Shared {
+    /// Where work happens.
+    pub session: HostSession,
+    formats: Mutex<Vec<(String, Way, CapsuleFormat)>>,
+    /// Of capsules, those that columns ask for at every turn.
+    pub to_dlpack: OnceLock<CapsuleFormat>,
+}
+
+impl Shared {
+    /// A format of capsules by its name, chosen at the first use.
+    pub fn format(&self, name: &str, way: Way) -> crossdock::Result<CapsuleFormat> {
+        let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((.., format)) = formats.iter().find(|(known, its, _)| known == name && *its == way) {
+            return Ok(format.clone());
+        }
+        let format = self.session.capsule_format(name, way)?;
+        formats.push((name.to_owned(), way, format.clone()));
+        Ok(format)
+    }
+}
+
+/// Where tables are made: a device, a budget of memory, and plugins. Sessions do not disturb each other.
+///
+/// A session may be closed, and left as a context manager; what was made in it lives on.
+#[pyclass(frozen, weakref, module = "crossdock")]
+pub struct Session {
+    open: RwLock<Option<Arc<Shared>>>,
+    device: Device,
+}
+
+impl Session {
+    /// What it works with, unless it was closed.
+    pub fn shared(&self) -> PyResult<Arc<Shared>> {
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        open.clone().ok_or_else(|| usage("the session is closed: open another one"))
+    }
+}
+
+// Python's names: what they are made in comes first.
+#[allow(clippy::wrong_self_convention)]
+#[pymethods]
+impl Session {
+    /// Opens a session.
+    ///
+    /// device: "cpu" or "cuda:N"; memory: the most bytes to hold at once, a number or a size like "32GiB", None for no limit;
+    /// plugins: paths of plugin files and folders to look at before those that are installed; validate: "layout" or "full",
+    /// None for full where bytes are read and layout where arrays are taken; threads: how many to keep busy at most.
+    #[new]
+    #[pyo3(signature = (device="cpu", *, memory=None, plugins=None, validate=None, threads=None))]
+    fn new(
+        py: Python<'_>,
+        device: &str,
+        memory: Option<&Bound<'_, PyAny>>,
+        plugins: Option<Vec<PathBuf>>,
+        validate: Option<&str>,
+        threads: Option<usize>,
+    ) -> PyResult<Self> {
+        let device = device::parse(device)?;
+        let memory = memory.map(device::bytes).transpose()?;
+        let validate = match validate {
+            None => None,
+            Some("layout") => Some(Validate::Layout),
+            Some("full") => Some(Validate::Full),
+            Some(other) => return Err(usage(format!("validate={other:?}: expected \"layout\" or \"full\""))),
+        };
+        if threads == Some(0) {
+            return Err(usage("threads=0: expected at least 1"));
+        }
+        let search = search(py, plugins.unwrap_or_default())?;
+        let session = detached(py, move || {
+            let mut host = Host::builder().search(search);
+            if let Some(bytes) = memory {
+                host = host.memory_limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            if let Some(threads) = threads {
+                host = host.threads(threads);
+            }
+            let mut session = host.build()?.session().device(device);
+            if let Some(validate) = validate {
+                session = session.validate(validate);
+            }
+            session.open()
+        })?;
+        let shared = Shared { session, formats: Mutex::default(), to_dlpack: OnceLock::new() };
+        Ok(Self { open: RwLock::new(Some(Arc::new(shared))), device })
+    }
+
+    /// Where its tables are.
+    #[getter]
+    fn device(&self) -> String {
+        self.device.to_string()
+    }
+
+    /// Names of the plugins that were found.
+    #[getter]
+    fn plugins(&self) -> PyResult<Vec<String>> {
+        Ok(self.shared()?.session.host().plugins().map(|plugin| plugin.name.clone()).collect())
+    }
+
+    /// Bytes that are held, by whom: {account: {device: bytes}}. Those who hold nothing are left out.
+    fn memory_used(&self) -> PyResult<BTreeMap<String, BTreeMap<String, u64>>> {
+        let mut used: BTreeMap<String, BTreeMap<String, u64>> = Default::default();
+        for leak in self.shared()?.session.host().ledger().leaks() {
+            *used.entry(leak.account.clone()).or_default().entry(leak.device.to_string()).or_default() +=
+                leak.bytes;
+        }
+        Ok(used)
+    }
+
+    /// Any object that speaks an Arrow protocol as a table, or an array that is no struct as a column. Zero-copy where it lies
+    /// on the session's device.
+    #[pyo3(signature = (obj, schema=None))]
+    fn from_arrow<'py>(
+        &self,
+        obj: &Bound<'py, PyAny>,
+        schema: Option<&Schema>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::arrow_in::from_arrow(&self.shared()?, obj, schema)
+    }
+
+    /// A table of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives.
+    fn from_capsules<'py>(
+        &self,
+        schema: &Bound<'py, PyAny>,
+        array: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::arrow_in::from_pair(&self.shared()?, schema, array, "from_capsules")
+    }
+
+    /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end.
+    fn read_ipc(&self, source: &Bound<'_, PyAny>) -> PyResult<Table> {
+        crate::files::read_ipc(&self.shared()?, source)
+    }
+
+    /// A file of any format that a plugin reads, recognised by its bytes unless `format` says which.
+    #[pyo3(signature = (path, format=None, *, progress=None, **options))]
+    fn read(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        format: Option<String>,
+        progress: Option<&Bound<'_, PyAny>>,
+        options: Option<BTreeMap<String, String>>,
+    ) -> PyResult<Table> {
+        crate::files::read(py, &self.shared()?, path, format, progress, options.unwrap_or_default())
+    }
+
+    /// Waits until everything that was asked for has run on its device.
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        let shared = self.shared()?;
+        py.detach(|| shared.session.stream().synchronize()).or_raise()
+    }
+
+    /// Ends it; what was made in it lives on. Closing twice is harmless.
+    fn close(&self, py: Python<'_>) {
+        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        py.detach(|| drop(open));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _type: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        match self.shared() {
+            Ok(_) => format!("crossdock.Session({:?})", self.device.to_string()),
+            Err(_) => format!("crossdock.Session({:?}, closed)", self.device.to_string()),
+        }
+    }
+}
+
+/// A flag of one piece of work, and the session with it.
+pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
+    let flag = CancelFlag::new();
+    (shared.session.with_cancel_flag(flag.clone()), flag)
+}
+
+/// Where to look for plugins: what was given, the environment's, the package's own, those of other packages.
+fn search(py: Python<'_>, given: Vec<PathBuf>) -> PyResult<Search> {
+    let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;
+    let mut search = given.into_iter().fold(Search::nowhere(), Search::given);
+    if let Some(paths) = std::env::var_os(PATH_VARIABLE) {
+        search = search.environment(paths);
+    }
+    Ok(folders.into_iter().fold(search, Search::installed))
+}

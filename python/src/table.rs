@@ -1,0 +1,263 @@
+//! `Table`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossdock::Table as HostTable;
+use crossdock_plugin_api::{Device, Options};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::arrow_out::{Exported, refuse_unknown};
+use crate::column::Column;
+use crate::errors::OrRaise;
+use crate::schema::{Schema, index_of};
+use crate::session::Shared;
+use crate::work::detached;
+
+/// How many rows `repr` shows.
+pub const SHOWN_ROWS: usize = 10;
+
+/// Columns of one length, on a device. Tables do not change; slices and selections share their buffers.
+#[pyclass(frozen, weakref, mapping, module = "crossdock")]
+pub struct Table {
+    pub table: HostTable,
+    pub shared: Arc<Shared>,
+}
+
+/// Where a table is: the session's device where nothing of it is anywhere.
+pub fn device_of(table: &HostTable) -> Device {
+    table.batches().first().map_or(table.session().device(), |batch| batch.device())
+}
+
+/// `length` rows from `offset` on, or all that follow.
+pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyResult<HostTable> {
+    table.slice(offset, length.unwrap_or(u64::MAX)).or_raise()
+}
+
+impl Table {
+    pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
+        Self { table, shared }
+    }
+
+    fn with(&self, table: HostTable) -> Self {
+        Self::new(table, self.shared.clone())
+    }
+
+    fn exported(&self) -> Exported<'_> {
+        Exported { table: &self.table, column: None }
+    }
+
+    fn column_at(&self, index: usize) -> PyResult<Column> {
+        Ok(Column::new(self.table.select(&[index]).or_raise()?, self.shared.clone()))
+    }
+}
+
+#[pymethods]
+impl Table {
+    /// Names, types and metadata.
+    #[getter]
+    fn schema(&self) -> Schema {
+        Schema(self.table.schema().clone())
+    }
+
+    /// Names of the columns.
+    #[getter]
+    fn column_names(&self) -> Vec<&str> {
+        self.table.schema().fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
+    /// How many rows.
+    #[getter]
+    fn num_rows(&self) -> u64 {
+        self.table.rows()
+    }
+
+    /// How many columns.
+    #[getter]
+    fn num_columns(&self) -> usize {
+        self.table.schema().fields().len()
+    }
+
+    /// How many batches it is made of.
+    #[getter]
+    fn num_batches(&self) -> usize {
+        self.table.batches().len()
+    }
+
+    /// Bytes of its buffers, as far as lengths are known. Buffers that a slice shares with the whole count whole.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.table.bytes()
+    }
+
+    /// Where it is.
+    #[getter]
+    fn device(&self) -> String {
+        device_of(&self.table).to_string()
+    }
+
+    fn __len__(&self) -> usize {
+        self.table.rows() as usize
+    }
+
+    /// The column of a name or an index.
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Column> {
+        self.column_at(index_of(self.table.schema(), key)?)
+    }
+
+    /// All columns, in order.
+    #[getter]
+    fn columns(&self) -> PyResult<Vec<Column>> {
+        (0..self.num_columns()).map(|i| self.column_at(i)).collect()
+    }
+
+    /// A table of these columns, by names or indices, in that order; nothing is copied.
+    fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let indices: Vec<_> =
+            columns.iter().map(|key| index_of(self.table.schema(), key)).collect::<PyResult<_>>()?;
+        Ok(self.with(self.table.select(&indices).or_raise()?))
+    }
+
+    /// `length` rows from `offset` on, fewer where the table ends; nothing is copied.
+    #[pyo3(signature = (offset, length=None))]
+    fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
+        Ok(self.with(rows_of_slice(&self.table, offset, length)?))
+    }
+
+    /// Its batches, each as a table.
+    fn batches(&self) -> PyResult<Vec<Self>> {
+        let one = |batch: &crossdock_arrays::DeviceBatch| {
+            let (session, schema) = (self.table.session(), self.table.schema().clone());
+            HostTable::from_batches(session, schema, vec![batch.clone()])
+                .map(|table| self.with(table))
+                .or_raise()
+        };
+        self.table.batches().iter().map(one).collect()
+    }
+
+    /// On another device: itself where it is there.
+    fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
+        let device = crate::device::parse(device)?;
+        Ok(self.with(detached(py, || self.table.move_to(device))?))
+    }
+
+    /// What would happen to each column if the format `to` took the table from where it is: a list of dicts with `name`,
+    /// `verdict` ("zero-copy", "converted", "copied", "unsupported"), `device` and `reason`.
+    #[pyo3(signature = (to, **options))]
+    fn plan<'py>(
+        &self,
+        py: Python<'py>,
+        to: &str,
+        options: Option<std::collections::BTreeMap<String, String>>,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let options =
+            options.into_iter().flatten().fold(Options::new(), |all, (key, value)| all.with(key, value));
+        let from = device_of(&self.table);
+        let plan =
+            detached(py, || self.shared.session.plan_columns(to, self.table.schema(), from, &options))?;
+        let row = |column: crossdock_plugin_api::ColumnPlan| {
+            let dict = PyDict::new(py);
+            dict.set_item("name", column.name)?;
+            dict.set_item("verdict", column.verdict.to_string())?;
+            dict.set_item("device", column.to.to_string())?;
+            dict.set_item("reason", column.reason)?;
+            Ok(dict)
+        };
+        plan.into_iter().map(row).collect()
+    }
+
+    /// Writes Arrow IPC: a file to a path or a file object; a stream where `form="stream"` or the path ends in `.arrows`.
+    /// compression: None, "lz4" or "zstd". progress: True shows a bar where stderr is a terminal; or a function of bytes
+    /// done and bytes in all.
+    #[pyo3(signature = (to, *, compression=None, form=None, progress=None))]
+    fn write_ipc(
+        &self,
+        to: &Bound<'_, PyAny>,
+        compression: Option<&str>,
+        form: Option<&str>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        crate::files::write_ipc(&self.table, &self.shared, to, compression, form, progress)
+    }
+
+    /// Writes a file of the format that its ending says, or `format`. It appears whole or not at all.
+    #[pyo3(signature = (path, format=None, *, progress=None, **options))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        format: Option<String>,
+        progress: Option<&Bound<'_, PyAny>>,
+        options: Option<std::collections::BTreeMap<String, String>>,
+    ) -> PyResult<()> {
+        crate::files::write(
+            py,
+            &self.table,
+            &self.shared,
+            path,
+            format,
+            progress,
+            options.unwrap_or_default(),
+        )
+    }
+
+    /// The same as a `pyarrow.Table`, in host memory.
+    fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("pyarrow")?.call_method1("table", (slf,))
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported().schema(py)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        refuse_unknown("__arrow_c_device_array__", kwargs)?;
+        self.exported().device_array(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        self.exported().array(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None, **kwargs))]
+    fn __arrow_c_device_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        refuse_unknown("__arrow_c_device_stream__", kwargs)?;
+        self.exported().device_stream(py, requested_schema)
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.exported().stream_of_arrays(py, requested_schema)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let rows = detached(py, || self.table.format(SHOWN_ROWS))?;
+        Ok(format!(
+            "crossdock.Table: {} rows, {} columns on {}\n{rows}",
+            self.table.rows(),
+            self.num_columns(),
+            device_of(&self.table)
+        ))
+    }
+}
