@@ -98,7 +98,7 @@ impl Backend {
     /// Blocks until everything that waits for a device to be done with it has been given back or called.
     pub fn settle(&self) {
         if let Some(cuda) = self.0.known_cuda() {
-            cuda.reaper().flush();
+            cuda.settle();
         }
     }
 
@@ -335,6 +335,29 @@ impl Inner {
             held.push(format!("pools keep {} bytes", ledger.cached_bytes));
         }
         let held = if held.is_empty() { "nobody holds any".to_string() } else { held.join(", ") };
-        Error::out_of_memory(format!("{asked}: {refusal}; {held}"))
+        let text = format!("{asked}: {refusal}; {held}");
+        match refusal {
+            Refusal::Device(answer) if !answer.is_out_of_memory() => Error::device(text),
+            _ => Error::out_of_memory(text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::Answer;
+    use crossdock_plugin_api::Code;
+
+    #[test]
+    fn a_device_that_fails_is_not_told_as_one_that_is_full() {
+        let backend = Backend::builder().build();
+        let explain = |refusal| backend.0.explain(refusal, "somebody", 64, 0);
+        let broken = explain(Refusal::Device(Answer::not_started("cuMemHostAlloc")));
+        assert_eq!(broken.code(), Code(abi::DEVICE));
+        let told = "'somebody' asked for 64 bytes on cpu: the CUDA driver answered CUDA_ERROR_NOT_INITIALIZED (3) to \
+                    cuMemHostAlloc; nobody holds any";
+        assert_eq!(broken.message(), told);
+        assert_eq!(explain(Refusal::TooLarge).code(), Code(abi::OUT_OF_MEMORY));
     }
 }

@@ -58,11 +58,11 @@ impl Sim {
         self.refuse_during_capture()?;
         let id = self.block_to_free(address)?;
         let site = self.here();
-        self.next_access(slot, site);
+        let free = self.next_access(slot, site);
         let clock = self.streams[slot].clock.clone();
         self.check_free(id, &clock, site);
         if let Some(block) = self.blocks.get_mut(&id) {
-            block.freed = Some(site);
+            (block.freed, block.free) = (Some(site), Some(free));
         }
         self.push(slot, Op::Free(id));
         Ok(())
@@ -141,7 +141,7 @@ impl Sim {
         self.addresses.remove(&block.begin);
         self.check_guard(&block);
         if let Kind::Device { device, pool } = block.kind {
-            self.give_back(device, pool, block.bytes);
+            self.give_back(device, pool, block.bytes, block.free);
         }
         let grave = Grave {
             end: block.begin + block.bytes,

@@ -24,6 +24,8 @@ pub(crate) struct Block {
     pub allocation: Option<Access>,
     /// The free was asked for here, and has not run.
     pub freed: Option<Site>,
+    /// The free as work on a stream.
+    pub free: Option<Access>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +74,7 @@ impl Sim {
             allocated: site,
             allocation,
             freed: None,
+            free: None,
         });
         Ok(begin)
     }
@@ -123,6 +126,7 @@ impl Sim {
             allocated: site,
             allocation: None,
             freed: None,
+            free: None,
         });
     }
 

@@ -1,6 +1,11 @@
-//! Memory pools: what they hold back from the device, and when they give it up.
+//! Memory pools: what they hold back from the device, whom they give it to again, and when they give it up.
+//!
+//! What was freed in the order of a stream is there for that stream, and for all others once the host has waited for the free
+//! and not merely asked about it: the least that a real driver promises. One on an H200 was seen to do no more while other
+//! threads used the device.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
+use crate::order::{Access, Clock};
 use crate::run::Op;
 use crate::state::{Handle, Sim};
 use crate::streams::Target;
@@ -13,6 +18,9 @@ pub(crate) struct Pool {
     pub reserved_high: u64,
     pub used: u64,
     pub used_high: u64,
+    /// Freed in the order of a stream, which the host has not waited for: the frees, and bytes that are no longer used and
+    /// not everybody's yet.
+    behind: Vec<(Access, u64)>,
     /// Follow event dependencies, reuse opportunistically, insert dependencies: kept, and nothing else.
     pub reuse: [i32; 3],
     /// Devices that may reach its memory, beside its own.
@@ -30,15 +38,43 @@ impl Pool {
             reserved_high: 0,
             used: 0,
             used_high: 0,
+            behind: Vec::new(),
             reuse: [1; 3],
             peers: Vec::new(),
             destroyed: false,
         }
     }
 
-    /// Gives back what is not used, but for `keep` bytes in all.
+    /// Gives back what is not used nor behind, but for `keep` bytes in all.
     fn trim(&mut self, keep: u64) {
-        self.reserved = self.reserved.min(self.used.max(keep));
+        let held = self.used + self.behind_bytes(|_| true);
+        self.reserved = self.reserved.min(held.max(keep));
+    }
+
+    fn behind_bytes(&self, which: impl Fn(&Access) -> bool) -> u64 {
+        self.behind.iter().filter(|(free, _)| which(free)).map(|(_, bytes)| bytes).sum()
+    }
+
+    /// What is there for an allocation on `slot`.
+    fn unused(&self, slot: usize) -> u64 {
+        self.reserved - self.used - self.behind_bytes(|free| free.stream != slot)
+    }
+
+    /// Takes `bytes` for an allocation on `slot`, its own first: others may have less use for these.
+    fn take(&mut self, mut bytes: u64, slot: usize) {
+        self.used += bytes;
+        for (free, left) in &mut self.behind {
+            if free.stream == slot {
+                let taken = bytes.min(*left);
+                (*left, bytes) = (*left - taken, bytes - taken);
+            }
+        }
+        self.behind.retain(|(_, left)| *left > 0);
+    }
+
+    /// Makes everybody's what comes before this.
+    fn settle(&mut self, waited_for: &Clock) {
+        self.behind.retain(|(free, _)| !free.is_before(waited_for));
     }
 }
 
@@ -97,7 +133,7 @@ impl Sim {
             return self.new_address(device, bytes);
         }
         self.refuse_during_capture()?;
-        if self.lacks(handle, bytes) > self.free_bytes(device) {
+        if self.lacks(handle, bytes, slot) > self.free_bytes(device) {
             // What is freed earlier on the same stream may be used again.
             let stream = &self.streams[slot];
             let frees = stream.queue.iter().rposition(|op| matches!(op, Op::Free(_)));
@@ -105,35 +141,45 @@ impl Sim {
                 let number = stream.done + at as u64 + 1;
                 self.run_to(&[Target { slot, number }]);
             }
-            if self.lacks(handle, bytes) > self.free_bytes(device) {
+            // What has been freed on others the driver waits for, rather than have no memory.
+            self.pool(handle)?.behind.clear();
+            if self.lacks(handle, bytes, slot) > self.free_bytes(device) {
                 return Err(OUT_OF_MEMORY);
             }
         }
         let site = self.here();
         let access = self.next_access(slot, site);
         let address = self.new_device_block(device, Some(handle), bytes, site, Some(access))?;
-        let grow = self.lacks(handle, bytes);
+        let grow = self.lacks(handle, bytes, slot);
         let pool = self.pool(handle)?;
         pool.reserved += grow;
-        pool.used += bytes;
+        pool.take(bytes, slot);
         pool.reserved_high = pool.reserved_high.max(pool.reserved);
         pool.used_high = pool.used_high.max(pool.used);
         Ok(address)
     }
 
-    /// What a pool has to take from its device for so many bytes more.
-    fn lacks(&self, pool: Handle, bytes: u64) -> u64 {
-        self.pools.get(&pool).map_or(bytes, |pool| bytes.saturating_sub(pool.reserved - pool.used))
+    /// What a pool has to take from its device for so many bytes more on a stream.
+    fn lacks(&self, pool: Handle, bytes: u64, slot: usize) -> u64 {
+        self.pools.get(&pool).map_or(bytes, |pool| bytes.saturating_sub(pool.unused(slot)))
     }
 
-    /// The bytes of a block that is gone.
-    pub(crate) fn give_back(&mut self, device: usize, pool: Option<Handle>, bytes: u64) {
+    /// The bytes of a block that is gone, and the free if it was in the order of a stream.
+    pub(crate) fn give_back(
+        &mut self,
+        device: usize,
+        pool: Option<Handle>,
+        bytes: u64,
+        free: Option<Access>,
+    ) {
         let Some(handle) = pool else {
             self.devices[device].direct = self.devices[device].direct.saturating_sub(bytes);
             return;
         };
         if let Some(pool) = self.pools.get_mut(&handle) {
             pool.used = pool.used.saturating_sub(bytes);
+            pool.behind
+                .extend(free.filter(|free| !free.is_before(&self.waited_for)).map(|free| (free, bytes)));
             if pool.destroyed && pool.used == 0 {
                 self.pools.remove(&handle);
             }
@@ -143,6 +189,7 @@ impl Sim {
     /// After a synchronisation pools keep no more than their threshold.
     pub(crate) fn settle_pools(&mut self, device: usize) {
         for pool in self.pools.values_mut().filter(|pool| pool.device == device) {
+            pool.settle(&self.waited_for);
             pool.trim(pool.threshold);
         }
     }

@@ -43,8 +43,10 @@ pub(crate) struct Sim {
     pub pools: HashMap<Handle, Pool>,
     pub modules: HashMap<Handle, Module>,
     pub functions: HashMap<Handle, Function>,
-    /// What the host has synchronised with, on whichever thread.
+    /// What the host knows to have run, on whichever thread.
     pub host: Clock,
+    /// The same without what it only knows because it asked.
+    pub waited_for: Clock,
     pub blocks: HashMap<BlockId, Block>,
     /// Bytes that are held for what has not run.
     pub backlog_bytes: u64,
@@ -127,6 +129,7 @@ impl Sim {
             modules: HashMap::new(),
             functions: HashMap::new(),
             host: Clock::default(),
+            waited_for: Clock::default(),
             blocks: HashMap::new(),
             backlog_bytes: 0,
             addresses: BTreeMap::new(),

@@ -253,7 +253,7 @@ impl Sim {
             self.usable(device)?;
             return Err(NOT_READY);
         }
-        self.host_waits(device, &record.targets, &record.clock)
+        self.host_learns(device, &record.targets, &record.clock)
     }
 
     pub(crate) fn synchronize_event(&mut self, handle: Handle) -> Outcome {
@@ -277,7 +277,7 @@ impl Sim {
             return Err(NOT_READY);
         }
         let clock = self.streams[slot].clock.clone();
-        self.host_waits(device, &[tail], &clock)
+        self.host_learns(device, &[tail], &clock)
     }
 
     pub(crate) fn synchronize_stream(&mut self, handle: Handle) -> Outcome {
@@ -309,10 +309,17 @@ impl Sim {
         (0..self.streams.len()).filter(|slot| self.streams[*slot].device == device).collect()
     }
 
-    fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
+    /// By asking.
+    fn host_learns(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.run_to(targets);
         self.usable(device)?;
         self.host.join(clock);
+        Ok(())
+    }
+
+    fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
+        self.host_learns(device, targets, clock)?;
+        self.waited_for.join(clock);
         self.settle_pools(device);
         Ok(())
     }

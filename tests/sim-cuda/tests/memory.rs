@@ -62,6 +62,53 @@ fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
 }
 
 #[test]
+fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_waited() {
+    let _gpu = Gpu::get();
+    let (home, other, pool) = (stream(), stream(), pool());
+    keep(pool, u64::MAX);
+    let (block, passed) = (alloc_from(pool, 1000, home).unwrap(), event());
+    free(block, home);
+    ok!(cuEventRecord(passed, home));
+    while code!(cuEventQuery(passed)) != 0 {}
+    assert_eq!(state(pool), (1000, 0), "the free has run, and the host has only asked");
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (1000, 0));
+    let own = alloc_from(pool, 600, home).unwrap();
+    assert_eq!(state(pool), (1000, 600));
+    let others = alloc_from(pool, 300, other).unwrap();
+    assert_eq!(state(pool), (1300, 900));
+    ok!(cuEventSynchronize(passed));
+    let again = alloc_from(pool, 300, other).unwrap();
+    assert_eq!(state(pool), (1300, 1200));
+    free(own, home);
+    [others, again].into_iter().for_each(|block| free(block, other));
+    ok!(cuCtxSynchronize());
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (0, 0));
+    ok!(cuEventDestroy_v2(passed));
+    ok!(cuMemPoolDestroy(pool));
+}
+
+#[test]
+fn what_was_freed_at_once_is_everybody_s_at_once() {
+    let _gpu = Gpu::get();
+    let (home, other, pool) = (stream(), stream(), pool());
+    keep(pool, u64::MAX);
+    let (block, used) = (alloc_from(pool, 1000, home).unwrap(), event());
+    ok!(cuEventRecord(used, home));
+    while code!(cuEventQuery(used)) != 0 {}
+    ok!(cuMemFree_v2(block));
+    let others = alloc_from(pool, 1000, other).unwrap();
+    assert_eq!(state(pool), (1000, 1000));
+    sync(other);
+    ok!(cuMemFree_v2(others));
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (0, 0));
+    ok!(cuEventDestroy_v2(used));
+    ok!(cuMemPoolDestroy(pool));
+}
+
+#[test]
 fn a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts() {
     let case = "a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts";
     if !is_child(case) {

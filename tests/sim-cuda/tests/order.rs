@@ -129,6 +129,88 @@ fn a_second_free_is_named_before_and_after_the_first_has_run() {
     }
 }
 
+/// What the host knows to have run, and how.
+#[derive(Clone, Copy, PartialEq)]
+enum Knows {
+    Nothing,
+    /// Of the writer, and not of the reader.
+    OfAnother,
+    Synchronised,
+    Queried,
+}
+
+#[test]
+fn a_free_at_once_of_pool_memory_is_named_unless_the_host_knows_that_every_use_has_run() {
+    for knows in [Knows::Nothing, Knows::OfAnother, Knows::Synchronised, Knows::Queried] {
+        let gpu = Gpu::get();
+        let (home, reader) = (stream(), stream());
+        let (block, host) = (alloc(BYTES, home), pinned(BYTES));
+        fill(block, 7, BYTES, home);
+        order(home, reader);
+        copy(host as u64, block, BYTES, reader);
+        let used = event();
+        ok!(cuEventRecord(used, reader));
+        match knows {
+            Knows::Nothing => {}
+            Knows::OfAnother => sync(home),
+            Knows::Synchronised => ok!(cuEventSynchronize(used)),
+            Knows::Queried => while code!(cuEventQuery(used)) != 0 {},
+        }
+        ok!(cuMemFree_v2(block));
+        if matches!(knows, Knows::Nothing | Knows::OfAnother) {
+            gpu.expect("early free");
+        } else {
+            assert_eq!(gpu.violations(), 0);
+            // SAFETY: pinned memory of that length, whose writer has been waited for.
+            assert_eq!(unsafe { std::slice::from_raw_parts(host, BYTES) }, [7; BYTES]);
+        }
+        sync(reader);
+        ok!(cuMemFreeHost(host));
+        ok!(cuEventDestroy_v2(used));
+    }
+}
+
+#[test]
+fn pool_memory_that_was_freed_at_once_may_not_be_used_nor_freed_again() {
+    type Mistake = fn(u64, Handle) -> i32;
+    let mistakes: [(Mistake, &str); 3] = [
+        (|block, home| code!(cuMemsetD8Async(block, 0, 8, home)), "use after free"),
+        (|block, _| code!(cuMemFree_v2(block)), "double free"),
+        (|block, home| code!(cuMemFreeAsync(block, home)), "double free"),
+    ];
+    for (mistake, name) in mistakes {
+        let gpu = Gpu::get();
+        let home = stream();
+        let block = alloc(BYTES, home);
+        sync(home);
+        ok!(cuMemFree_v2(block));
+        assert_eq!(gpu.violations(), 0);
+        assert_eq!(mistake(block, home), 1);
+        gpu.expect(name);
+    }
+}
+
+#[test]
+fn pool_memory_whose_free_is_queued_may_not_be_freed_at_once() {
+    let gpu = Gpu::get();
+    let home = stream();
+    let block = alloc(BYTES, home);
+    sync(home);
+    free(block, home);
+    assert_eq!(code!(cuMemFree_v2(block)), 1);
+    gpu.expect("double free");
+}
+
+#[test]
+fn memory_of_cumemalloc_is_freed_once() {
+    let gpu = Gpu::get();
+    let mut block = 0;
+    ok!(cuMemAlloc_v2(&mut block, BYTES));
+    ok!(cuMemFree_v2(block));
+    assert_eq!(code!(cuMemFree_v2(block)), 1);
+    gpu.expect("double free");
+}
+
 #[test]
 fn a_copy_beyond_the_end_of_a_block_is_named() {
     for excess in [0, 1] {

@@ -143,7 +143,7 @@ impl Account {
                     _ => memory.allocate(request, stream),
                 }
             }
-            Err(Refusal::System { .. } | Refusal::Device { .. }) if self.backend.trim(usize::MAX) > 0 => {
+            Err(Refusal::System { .. } | Refusal::Device(_)) if self.backend.trim(usize::MAX) > 0 => {
                 memory.allocate(request, stream)
             }
             _ => first,

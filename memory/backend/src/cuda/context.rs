@@ -1,13 +1,14 @@
 //! A device's primary context, and what calls into it share.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{Device, Error, Result};
 
+use super::answer::Answer;
 use super::driver::{
-    Context, Driver, EVENT_DISABLE_TIMING, OUT_OF_MEMORY, Ordinal, RawEvent, RawStream, STREAM_NON_BLOCKING,
-    SUCCESS,
+    CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, Ordinal, RawEvent, RawStream,
+    STREAM_NON_BLOCKING, SUCCESS,
 };
 
 /// One device's context. It is retained for the life of the process, as every other user of the primary context wants it;
@@ -66,17 +67,31 @@ impl Gpu {
 
     /// Makes the context current on this thread for as long as the guard lives.
     pub(crate) fn enter(&self) -> Result<Entered> {
+        self.try_enter().map_err(Error::from)
+    }
+
+    /// The same, with the driver's own answer.
+    pub(crate) fn try_enter(&self) -> Result<Entered, Answer> {
         let mut before = std::ptr::null_mut();
         // SAFETY: a pointer to a local.
         let code = unsafe { (self.driver.ctx_get_current)(&mut before) };
-        self.driver.check("cuCtxGetCurrent", code)?;
+        self.driver.accept("cuCtxGetCurrent", code)?;
         if before == self.context {
             return Ok(Entered { driver: self.driver, before: None });
         }
         // SAFETY: a context that is retained for ever.
         let code = unsafe { (self.driver.ctx_set_current)(self.context) };
-        self.driver.check("cuCtxSetCurrent", code)?;
+        self.driver.accept("cuCtxSetCurrent", code)?;
         Ok(Entered { driver: self.driver, before: Some(before) })
+    }
+
+    /// For as long as the guard lives, what this thread asks of the driver breaks no capture of others. Only for what has
+    /// nothing to do with theirs.
+    pub(crate) fn relaxed(&self) -> Relaxed<'_> {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: a pointer to a local.
+        let code = unsafe { (self.driver.thread_exchange_capture_mode)(&mut mode) };
+        Relaxed { driver: &self.driver, before: (code == SUCCESS).then_some(mode) }
     }
 
     pub(crate) fn context(&self) -> Context {
@@ -209,41 +224,17 @@ impl Drop for Entered {
     }
 }
 
-impl Driver {
-    /// A code as an error that names the function.
-    #[inline]
-    pub(crate) fn check(&self, function: &'static str, code: c_int) -> Result<()> {
-        if code == SUCCESS { Ok(()) } else { Err(self.error(function, code)) }
-    }
-
-    #[cold]
-    fn error(&self, function: &'static str, code: c_int) -> Error {
-        let text = format!("the CUDA driver answered {} to {function}{}", self.code_name(code), hint(code));
-        if code == OUT_OF_MEMORY { Error::out_of_memory(text) } else { Error::device(text) }
-    }
-
-    /// The driver's name for a code, with the number; the number alone where it has none.
-    pub(crate) fn code_name(&self, code: c_int) -> String {
-        let mut name = std::ptr::null();
-        // SAFETY: a pointer to a local; the driver knows which codes it knows.
-        let known = unsafe { (self.get_error_name)(code, &mut name) } == SUCCESS && !name.is_null();
-        if !known {
-            return format!("code {code}");
-        }
-        // SAFETY: a constant of the driver's.
-        format!("{} ({code})", unsafe { CStr::from_ptr(name) }.to_string_lossy())
-    }
+/// Gives the thread its own capture mode back.
+pub(crate) struct Relaxed<'a> {
+    driver: &'a Driver,
+    before: Option<c_int>,
 }
 
-/// What follows from codes that tell more than which call failed.
-fn hint(code: c_int) -> &'static str {
-    match code {
-        4 => ": the process is ending",
-        209 => ": no code for this GPU",
-        700 | 714..=719 => {
-            ": a kernel broke this process's context, and nothing on the GPU can be used until it ends"
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        if let Some(mode) = &mut self.before {
+            // SAFETY: a pointer to a field.
+            unsafe { (self.driver.thread_exchange_capture_mode)(mode) };
         }
-        900..=908 => ": a stream is under graph capture; end the capture first",
-        _ => "",
     }
 }

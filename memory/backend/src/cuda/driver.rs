@@ -87,6 +87,7 @@ driver! {
         mem_pool_trim_to = cuMemPoolTrimTo(MemPool, usize);
         mem_alloc_from_pool_async = cuMemAllocFromPoolAsync(*mut DevicePtr, usize, MemPool, RawStream);
         mem_free_async = cuMemFreeAsync(DevicePtr, RawStream);
+        mem_free = cuMemFree_v2(DevicePtr);
         mem_host_alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         mem_free_host = cuMemFreeHost(*mut c_void);
         memcpy_async = cuMemcpyAsync(DevicePtr, DevicePtr, usize, RawStream);

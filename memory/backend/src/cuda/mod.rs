@@ -1,5 +1,6 @@
 //! CUDA, through the driver alone: no toolkit, and no library of it, is needed to run.
 
+mod answer;
 mod context;
 mod device;
 mod driver;
@@ -13,6 +14,7 @@ mod probe;
 mod reaper;
 mod staging;
 
+pub(crate) use answer::Answer;
 pub(crate) use event::CudaEvent;
 pub use modules::code_for;
 pub(crate) use platform::Platform;

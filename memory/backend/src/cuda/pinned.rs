@@ -4,8 +4,9 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::answer::Answer;
 use super::context::Gpu;
-use super::driver::{CAPTURE_MODE_RELAXED, HOST_ALLOC_PORTABLE, SUCCESS};
+use super::driver::{HOST_ALLOC_PORTABLE, SUCCESS};
 use super::event::CudaEvent;
 use super::reaper::{Job, Reaper};
 use crate::device::Stream;
@@ -42,20 +43,17 @@ impl Resource for PinnedMemory {
         let natural = HostMemory::natural_alignment(request.bytes);
         let slack = if request.alignment > natural { request.alignment } else { 0 };
         let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
-        let refused = |code| Refusal::Device { function: "cuMemHostAlloc", code };
-        let gpu = self.started.all().into_iter().next().ok_or(refused(0))?;
-        let _entered = gpu.enter().map_err(|_| refused(0))?;
+        let gpu = self.started.all().into_iter().next();
+        let gpu = gpu.ok_or(Refusal::Device(Answer::not_started("cuMemHostAlloc")))?;
+        let _entered = gpu.try_enter().map_err(Refusal::Device)?;
         let mut base: *mut c_void = std::ptr::null_mut();
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: pointers to locals; the context is current. Somebody's capture on another thread must not be broken by
-        // this, which has nothing to do with it; the thread gets its own mode back.
-        let code = unsafe {
-            (gpu.driver.thread_exchange_capture_mode)(&mut mode);
-            let code = (gpu.driver.mem_host_alloc)(&mut base, bytes, HOST_ALLOC_PORTABLE);
-            (gpu.driver.thread_exchange_capture_mode)(&mut mode);
-            code
+        let code = {
+            let _relaxed = gpu.relaxed();
+            // SAFETY: a pointer to a local; the context is current.
+            unsafe { (gpu.driver.mem_host_alloc)(&mut base, bytes, HOST_ALLOC_PORTABLE) }
         };
-        let base = NonNull::new(base.cast::<u8>()).filter(|_| code == SUCCESS).ok_or(refused(code))?;
+        let answer = || Refusal::Device(gpu.driver.answer("cuMemHostAlloc", code));
+        let base = NonNull::new(base.cast::<u8>()).filter(|_| code == SUCCESS).ok_or_else(answer)?;
         let before = if slack == 0 { 0 } else { base.align_offset(request.alignment).min(slack) };
         // SAFETY: within the `slack` bytes that were asked for on top.
         let address = unsafe { base.add(before) };

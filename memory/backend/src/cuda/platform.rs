@@ -214,6 +214,12 @@ impl Platform {
         &self.reaper
     }
 
+    /// Blocks until all that waits for a device to be done with it has been done.
+    pub(crate) fn settle(&self) {
+        self.reaper.flush();
+        self.gpus.iter().filter_map(|slot| slot.get()?.as_ref().ok()).for_each(|gpu| gpu.pool.settle());
+    }
+
     /// Where an address lies, if the driver knows it.
     pub(crate) fn find(&self, address: *const c_void) -> Result<Option<Place>> {
         let (mut kind, mut ordinal, mut managed) = (0u32, -1i32, 0u32);

@@ -9,7 +9,7 @@ use crossdock_plugin_api::{Error, Result};
 use super::context::Gpu;
 use super::driver::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE, MemAccess, MemLocation, MemPool, MemPoolProps,
-    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, RawStream, SUCCESS,
+    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, RawStream,
 };
 use super::event::CudaEvent;
 use super::frees::Frees;
@@ -23,12 +23,11 @@ const NATURAL_ALIGNMENT: usize = 256;
 /// A `CUmemoryPool`. Others in the process use the default one; this one is ours alone.
 ///
 /// Freeing never waits. A block that was only ever used on the stream that it was allocated on goes back in the order of
-/// that stream. One that was used elsewhere too goes back on a stream kept for this, which waits for every use, so that no
-/// stream that still has work is held up. One that strangers have seen waits there for all that is in flight.
+/// that stream. One that was used elsewhere too goes back once every use has passed, and one that strangers have seen once
+/// all has that was in flight: a stream kept for this waits for it, so that no stream that still has work is held up.
 pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
-    freeing: Handle,
     frees: Arc<Frees>,
     backend: usize,
     reaper: Arc<Reaper>,
@@ -37,7 +36,7 @@ pub(crate) struct DevicePool {
 #[derive(Clone, Copy)]
 struct Handle(*mut c_void);
 
-// SAFETY: the driver takes pools and streams on every thread.
+// SAFETY: the driver takes pools on every thread.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
@@ -67,10 +66,9 @@ impl DevicePool {
             let code = (gpu.driver.mem_pool_set_attribute)(pool, POOL_RELEASE_THRESHOLD, threshold);
             gpu.driver.check("cuMemPoolSetAttribute", code)?;
         }
-        let freeing = Handle(gpu.take_stream()?);
+        let frees = Arc::new(Frees::new(gpu.clone())?);
         drop(_entered);
-        let frees = Arc::new(Frees::new(gpu.clone()));
-        Ok(Self { gpu, pool: Handle(pool), freeing, frees, backend, reaper })
+        Ok(Self { gpu, pool: Handle(pool), frees, backend, reaper })
     }
 
     /// Lets device `peer` read and write what is allocated here.
@@ -92,7 +90,14 @@ impl DevicePool {
         value
     }
 
-    /// Frees `base` on a stream that waits for all that must come first.
+    /// Blocks until what was released has gone back.
+    pub(crate) fn settle(&self) {
+        if let Ok(_entered) = self.gpu.enter() {
+            self.frees.settle();
+        }
+    }
+
+    /// Frees `base` after all that must come first.
     fn free(
         &self,
         base: u64,
@@ -103,27 +108,22 @@ impl DevicePool {
     ) -> Result<()> {
         let gpu = &self.gpu;
         let _entered = gpu.enter()?;
+        self.frees.look();
         let elsewhere = || uses.iter().filter(|event| event.stream() != home);
-        let on = if !lent && elsewhere().next().is_none() {
-            home
-        } else {
-            let before = gpu.record(home)?;
-            let waited = gpu.wait(self.freeing.0, before);
-            gpu.give_event(before);
-            waited?;
-            if lent {
-                self.wait_for_everything()?;
-            }
-            elsewhere().try_for_each(|event| gpu.wait(self.freeing.0, event.raw()))?;
-            self.freeing.0
-        };
-        // SAFETY: allocated from this pool, freed once, after every use by the waits above.
-        let code = unsafe { (gpu.driver.mem_free_async)(base, on) };
-        gpu.driver.check("cuMemFreeAsync", code)?;
-        if on == self.freeing.0 {
-            self.frees.note(on, bytes);
+        if !lent && elsewhere().next().is_none() {
+            // SAFETY: allocated from this pool on that stream, used nowhere else, and freed once.
+            let code = unsafe { (gpu.driver.mem_free_async)(base, home) };
+            return gpu.driver.check("cuMemFreeAsync", code);
         }
-        Ok(())
+        if lent {
+            self.wait_for_everything()?;
+        }
+        let before = gpu.record(home)?;
+        let waited = gpu.wait(self.frees.stream(), before);
+        gpu.give_event(before);
+        waited?;
+        elsewhere().try_for_each(|event| gpu.wait(self.frees.stream(), event.raw()))?;
+        self.frees.add(base, bytes)
     }
 
     /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
@@ -136,7 +136,7 @@ impl DevicePool {
         // SAFETY: an event of this context.
         let code = unsafe { record(gpu.context(), event) };
         let waited =
-            gpu.driver.check("cuCtxRecordEvent", code).and_then(|()| gpu.wait(self.freeing.0, event));
+            gpu.driver.check("cuCtxRecordEvent", code).and_then(|()| gpu.wait(self.frees.stream(), event));
         gpu.give_event(event);
         waited
     }
@@ -146,22 +146,18 @@ impl Resource for DevicePool {
     fn allocate(&self, request: Request, stream: &Stream) -> Result<Region, Refusal> {
         let slack = if request.alignment > NATURAL_ALIGNMENT { request.alignment } else { 0 };
         let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
-        let refused = |function, code| Refusal::Device { function, code };
-        let _entered = self.gpu.enter().map_err(|_| refused("cuCtxSetCurrent", 0))?;
-        // Without it the block is a new one, and nothing worse.
-        drop(self.frees.follow(stream.raw, &stream.followed));
+        let driver = &self.gpu.driver;
+        let _entered = self.gpu.try_enter().map_err(Refusal::Device)?;
+        self.frees.make_room(stream.raw);
         let mut base = 0u64;
         // SAFETY: a pointer to a local; pool and stream are of this context.
-        let code =
-            unsafe { (self.gpu.driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
-        if code != SUCCESS {
-            return Err(refused("cuMemAllocFromPoolAsync", code));
-        }
+        let code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
+        driver.accept("cuMemAllocFromPoolAsync", code).map_err(Refusal::Device)?;
         let address = if slack == 0 { base } else { base.next_multiple_of(request.alignment as u64) };
         let pointer = |address: u64| NonNull::new(address as usize as *mut u8);
         match (pointer(address), pointer(base)) {
             (Some(address), Some(reachable)) => Ok(Region { address, reachable, request, home: stream.raw }),
-            _ => Err(refused("cuMemAllocFromPoolAsync", code)),
+            _ => Err(Refusal::Device(driver.answer("cuMemAllocFromPoolAsync", code))),
         }
     }
 
@@ -175,15 +171,11 @@ impl Resource for DevicePool {
             return;
         }
         // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
-        let (gpu, on, frees) = (self.gpu.clone(), self.freeing, self.frees.clone());
+        let (gpu, frees) = (self.gpu.clone(), self.frees.clone());
         let then = Box::new(move || {
-            let on = on;
             if let Ok(_entered) = gpu.enter() {
-                // SAFETY: allocated from this pool, freed once: what was tried before did not get so far, or the driver
-                // refused. Everything that used it has run.
-                if unsafe { (gpu.driver.mem_free_async)(base, on.0) } == SUCCESS {
-                    frees.note(on.0, bytes);
-                }
+                // What was tried before did not get so far, or the driver refused.
+                frees.free(base, bytes);
             }
         });
         self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
@@ -194,26 +186,27 @@ impl Resource for DevicePool {
         self.reaper.flush();
         if let Ok(_entered) = self.gpu.enter() {
             // SAFETY: the context is current. What was freed behind work that is in flight is free after it.
-            unsafe {
-                (self.gpu.driver.ctx_synchronize)();
-                (self.gpu.driver.mem_pool_trim_to)(self.pool.0, 0);
-            }
+            unsafe { (self.gpu.driver.ctx_synchronize)() };
+            self.frees.settle();
+            // SAFETY: as above.
+            unsafe { (self.gpu.driver.mem_pool_trim_to)(self.pool.0, 0) };
         }
         let gained = |before: u64, which| before.saturating_sub(self.attribute(which)) as usize;
         gained(before.0, POOL_RESERVED_CURRENT).max(gained(before.1, POOL_USED_CURRENT))
     }
 
     fn cached_bytes(&self) -> usize {
-        self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT)) as usize
+        let unused = self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT));
+        // To the driver these are in use.
+        unused as usize + self.frees.pending_bytes()
     }
 }
 
 impl Drop for DevicePool {
     fn drop(&mut self) {
         if let Ok(_entered) = self.gpu.enter() {
-            // SAFETY: nobody else has the pool; its memory goes back when the frees that were enqueued have run.
+            // SAFETY: nobody else has the pool, which goes when its last block is free: see `Frees`.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
         }
-        self.gpu.give_stream(self.freeing.0);
     }
 }

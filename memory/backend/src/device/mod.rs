@@ -3,7 +3,7 @@
 mod host;
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -37,32 +37,16 @@ pub(crate) struct Stream {
     pub exposed: AtomicBool,
     /// Whether it is a stranger's, who may destroy it once the handle to it is: nothing that lasts refers to `raw`.
     pub adopted: bool,
-    /// Up to which of the blocks that went back elsewhere what follows comes after: see `cuda::frees`.
-    pub followed: AtomicU64,
 }
 
 impl Stream {
     pub(crate) const fn new(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self {
-            backend,
-            device_index,
-            raw,
-            exposed: AtomicBool::new(false),
-            adopted: false,
-            followed: AtomicU64::new(0),
-        }
+        Self { backend, device_index, raw, exposed: AtomicBool::new(false), adopted: false }
     }
 
     /// One that a stranger made, and keeps.
     pub(crate) const fn adopted(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self {
-            backend,
-            device_index,
-            raw,
-            exposed: AtomicBool::new(true),
-            adopted: true,
-            followed: AtomicU64::new(0),
-        }
+        Self { backend, device_index, raw, exposed: AtomicBool::new(true), adopted: true }
     }
 }
 

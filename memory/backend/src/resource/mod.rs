@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 
 use thiserror::Error;
 
+use crate::cuda::Answer;
 use crate::device::Stream;
 
 pub(crate) use counted::Counted;
@@ -66,8 +67,8 @@ pub(crate) enum Refusal {
     OverLimit { limit_bytes: usize, left_bytes: usize },
     #[error("the system has no memory left (os error {errno})")]
     System { errno: i32 },
-    #[error("the CUDA driver answered {code} to {function}")]
-    Device { function: &'static str, code: i32 },
+    #[error("{0}")]
+    Device(Answer),
     #[error("allocation {occurrence} was set to fail by the fault plan")]
     Injected { occurrence: u64 },
 }
