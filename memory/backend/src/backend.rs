@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::cuda::{CudaMissing, CudaPresence, Platform};
+use crate::cuda::{CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory, Platform};
 use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Place, Stream};
 use crate::fault::{Faults, Operation};
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
@@ -88,6 +88,37 @@ impl Backend {
     /// that asks; this takes as long as the driver takes to start.
     pub fn cuda(&self) -> Result<&CudaPresence, &CudaMissing> {
         self.0.cuda().map(Platform::presence)
+    }
+
+    /// Lets other processes on this machine open `bytes` bytes at `address`: memory of a CUDA device that
+    /// [`Account::allocate_shareable`] gave, or that a stranger got by `cuMemAlloc`. Who opens it waits for the event at
+    /// `sync_event` (null: it is ready), and may reach the whole allocation.
+    ///
+    /// # Errors
+    /// It is no such memory (a pool's is not: the error says what to do), or the driver cannot share any.
+    ///
+    /// # Safety
+    /// `sync_event` is null, or points at the handle of a live event. The memory and the result are kept until each opener
+    /// has let go of it.
+    pub unsafe fn export_ipc(
+        &self,
+        address: u64,
+        bytes: u64,
+        sync_event: *mut std::ffi::c_void,
+    ) -> Result<IpcExport> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        // SAFETY: by this function's own contract.
+        unsafe { cuda.export_ipc(address, bytes, sync_event) }
+    }
+
+    /// Opens what another process has exported. The result owns the mapping: a client's buffer over it has it for owner.
+    ///
+    /// # Errors
+    /// This very process exported it, which the driver refuses; its GPU is not seen here; the exporter is gone; or the range
+    /// does not lie in the allocation.
+    pub fn open_ipc(&self, description: &IpcDescription) -> Result<IpcMemory> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.open_ipc(description)
     }
 
     /// Gives what the pools keep back to the system. Returns how many bytes that were.

@@ -33,6 +33,10 @@
 //! has it as `cuda_host:0`. Copies from and to other host memory go through up to 100 MiB of pinned chunks a device, which
 //! are nobody's and on no book.
 //!
+//! **CUDA IPC.** [`Account::allocate_shareable`] gives blocks that another process can open: [`Backend::export_ipc`] describes
+//! a range of one, [`Backend::open_ipc`] opens it there. The event after which it may be read goes along. What is opened is the
+//! exporter's, and on no book of the opener.
+//!
 //! **Lifetime.** A block keeps its account open, and an account its backend. Freeing goes to the account that
 //! allocated, whatever memory object it is called with, and never waits: see `cuda::pool`. A stream belongs to one backend;
 //! another one refuses it.
@@ -61,7 +65,7 @@ mod vtable;
 
 pub use account::Account;
 pub use backend::{Backend, BackendBuilder};
-pub use cuda::{CudaDevice, CudaMissing, CudaPresence};
+pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory};
 pub use device::DeviceDescription;
 pub use fault::{Faults, Operation};
 pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossdock_plugin_api::{Device, Error, Result};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::owner::Owner;
 use crate::{HostView, Memory, Ready, Stream};
@@ -186,6 +186,16 @@ pub struct BufferMut {
 impl BufferMut {
     pub(crate) fn new(owner: Arc<Owner>, memory: Memory, address: u64, bytes: usize, device: Device) -> Self {
         Self { owner, memory, address, bytes, device }
+    }
+
+    /// A block that the host's owner of memory gave in another way than [`Memory::alloc`]. It goes back to `memory` when
+    /// the last buffer in it is gone.
+    ///
+    /// # Safety
+    /// `block` is one of `device`, of the host that `memory` belongs to, and nobody else has it or gives it back.
+    pub unsafe fn from_block(memory: &Memory, device: Device, block: abi::Allocation) -> Self {
+        let owner = Owner::block(memory.clone(), block.block);
+        Self::new(owner, memory.clone(), block.address as u64, block.bytes, device)
     }
 
     /// Bytes.

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::c_void;
+use std::io::Write;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crossdock_memory::{Buffer, Code, Device, ForeignOwner, Ready};
+use crossdock_memory::{Buffer, BufferMut, Code, Device, ForeignOwner, Ready};
 use crossdock_test_support::{DEVICES, TestHost, devices};
 
 #[test]
@@ -37,6 +38,32 @@ fn a_release_runs_once_after_the_last_use_of_the_range() {
         drop((copy, back));
         host.assert_nothing_leaked();
     }
+}
+
+#[test]
+fn a_block_that_can_be_shared_is_a_buffer_like_any_other() {
+    const GPU: Device = Device::cuda(0);
+    if !devices().contains(&GPU) {
+        let line = "skipped: a_block_that_can_be_shared_is_a_buffer: there is no CUDA device\n";
+        return std::io::stderr().write_all(line.as_bytes()).unwrap();
+    }
+    let host = TestHost::new();
+    let (memory, stream) = (host.memory(), host.stream(GPU));
+    let other = memory.create_stream(GPU).unwrap();
+    let block = host.backend().account("sharer").allocate_shareable(GPU, 4096).unwrap();
+    // SAFETY: a block of this host's, made just now.
+    let mut buffer = unsafe { BufferMut::from_block(&memory, GPU, block) };
+    assert_eq!((buffer.len(), buffer.device()), (4096, GPU));
+    stream.fill(&mut buffer, 0, 4096, 9).unwrap();
+    let buffer = buffer.freeze(&stream).unwrap();
+    let mut copy = memory.alloc(&other, 4096).unwrap();
+    other.copy(&mut copy, 0, &buffer, 0, 4096).unwrap();
+    // It goes while it is read.
+    drop(buffer);
+    let copy = copy.freeze(&other).unwrap();
+    assert!(copy.host_view(&stream).unwrap().iter().all(|byte| *byte == 9));
+    drop(copy);
+    host.assert_nothing_leaked();
 }
 
 #[test]

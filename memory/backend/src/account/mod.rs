@@ -32,6 +32,8 @@ pub(crate) struct Block {
     account: Arc<Account>,
     device_index: usize,
     region: Region,
+    /// Not of the device's own pool, but of [`DeviceBackend::shareable`].
+    shareable: bool,
 }
 
 impl Account {
@@ -106,7 +108,7 @@ impl Account {
             )));
         }
         let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
-        let allocation = self.block(index, request, home)?;
+        let allocation = self.block(index, on.memory(), request, home, false)?;
         if stream.adopted
             && let Err(error) = on.stream_follow(stream, home)
         {
@@ -121,20 +123,52 @@ impl Account {
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
         let index = self.backend.pinned_index();
         let request = Request { bytes, alignment: MIN_ALIGNMENT };
-        self.block(index, request, self.backend.default_stream(index)?)
+        let memory = self.backend.device(index)?.memory();
+        self.block(index, memory, request, self.backend.default_stream(index)?, false)
     }
 
-    fn block(&self, index: usize, request: Request, stream: &Stream) -> Result<abi::Allocation> {
-        let region = self.region(index, request, stream)?;
+    /// Memory on a CUDA device that other processes can be given by [`crate::Backend::export_ipc`], usable at once on every
+    /// stream. It is counted and limited like any other, and goes back like any other: through `free` of a memory object of
+    /// this backend, after its last use, while nobody waits. The device takes it in pieces of 2 MiB, and getting it takes
+    /// 40 microseconds and more, so that this is for what is shared and nothing else.
+    ///
+    /// # Errors
+    /// `device` is no CUDA device that is there; no memory is left, of it or of the budget.
+    pub fn allocate_shareable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
+        let index = self.backend.index_of(device)?;
+        let memory = self.backend.device(index)?.shareable().ok_or_else(|| {
+            Error::unsupported(format!(
+                "memory of {device} cannot be shared with other processes through CUDA IPC; expected a CUDA device"
+            ))
+        })?;
+        let request = Request { bytes, alignment: MIN_ALIGNMENT };
+        self.block(index, memory, request, self.backend.default_stream(index)?, true)
+    }
+
+    fn block(
+        &self,
+        index: usize,
+        memory: &dyn Resource,
+        request: Request,
+        stream: &Stream,
+        shareable: bool,
+    ) -> Result<abi::Allocation> {
+        let region = self.region(index, memory, request, stream)?;
         let address = region.address.as_ptr().cast();
-        let block = Box::new(Block { account: self.shared(), device_index: index, region });
+        let block = Box::new(Block { account: self.shared(), device_index: index, region, shareable });
         Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
     }
 
     /// The memory itself; where there is none, once more without what the pools keep.
-    fn region(&self, index: usize, request: Request, stream: &Stream) -> Result<Region> {
+    fn region(
+        &self,
+        index: usize,
+        memory: &dyn Resource,
+        request: Request,
+        stream: &Stream,
+    ) -> Result<Region> {
         self.backend.extend(&self.page, index);
-        let memory = Counted::new(self.backend.device(index)?.memory(), &*self.page, index);
+        let memory = Counted::new(memory, &*self.page, index);
         let first = memory.allocate(request, stream);
         let last = match first {
             Err(Refusal::OverLimit { left_bytes, .. }) => {
@@ -179,9 +213,11 @@ impl Block {
     pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, lent: bool) {
         // SAFETY: a block's handle is its Box, by this function's own contract.
         let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
-        let Block { account, device_index, region } = *block;
-        if let Ok(device) = account.backend.device(device_index) {
-            Counted::new(device.memory(), &*account.page, device_index).release(region, uses, lent);
+        let Block { account, device_index, region, shareable } = *block;
+        let device = account.backend.device(device_index).ok();
+        let memory = device.and_then(|d| if shareable { d.shareable() } else { Some(d.memory()) });
+        if let Some(memory) = memory {
+            Counted::new(memory, &*account.page, device_index).release(region, uses, lent);
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct CudaDeviceBackend {
     description: DeviceDescription,
     gpu: Arc<Gpu>,
     memory: Box<dyn Resource>,
+    shareable: Box<dyn Resource>,
     modules: Modules,
     staging: Staging,
     /// Our own pinned blocks.
@@ -37,12 +38,13 @@ impl CudaDeviceBackend {
         description: DeviceDescription,
         gpu: Arc<Gpu>,
         memory: Box<dyn Resource>,
+        shareable: Box<dyn Resource>,
         pinned: Arc<Ranges>,
         backend: usize,
     ) -> Self {
         let modules = Modules::new(gpu.clone());
         let staging = Staging::new(gpu.driver, gpu.context());
-        Self { description, gpu, memory, modules, staging, pinned, backend }
+        Self { description, gpu, memory, shareable, modules, staging, pinned, backend }
     }
 
     /// Refuses what would break a capture or be broken by it. Only a stream whose own handle others have can be captured.
@@ -105,6 +107,10 @@ impl DeviceBackend for CudaDeviceBackend {
 
     fn memory(&self) -> &dyn Resource {
         &*self.memory
+    }
+
+    fn shareable(&self) -> Option<&dyn Resource> {
+        Some(&*self.shareable)
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {

@@ -73,6 +73,7 @@ driver! {
         device_get_name = cuDeviceGetName(*mut c_char, c_int, Ordinal);
         device_total_mem = cuDeviceTotalMem_v2(*mut usize, Ordinal);
         device_get_attribute = cuDeviceGetAttribute(*mut c_int, c_int, Ordinal);
+        device_get_uuid = cuDeviceGetUuid_v2(*mut [u8; 16], Ordinal);
         device_can_access_peer = cuDeviceCanAccessPeer(*mut c_int, Ordinal, Ordinal);
         primary_ctx_retain = cuDevicePrimaryCtxRetain(*mut Context, Ordinal);
         ctx_get_current = cuCtxGetCurrent(*mut Context);
@@ -87,6 +88,7 @@ driver! {
         mem_pool_trim_to = cuMemPoolTrimTo(MemPool, usize);
         mem_alloc_from_pool_async = cuMemAllocFromPoolAsync(*mut DevicePtr, usize, MemPool, RawStream);
         mem_free_async = cuMemFreeAsync(DevicePtr, RawStream);
+        mem_alloc = cuMemAlloc_v2(*mut DevicePtr, usize);
         mem_free = cuMemFree_v2(DevicePtr);
         mem_host_alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         mem_free_host = cuMemFreeHost(*mut c_void);
@@ -104,6 +106,11 @@ driver! {
         event_record = cuEventRecord(RawEvent, RawStream);
         event_query = cuEventQuery(RawEvent);
         event_synchronize = cuEventSynchronize(RawEvent);
+        ipc_get_mem_handle = cuIpcGetMemHandle(*mut IpcHandle, DevicePtr);
+        ipc_open_mem_handle = cuIpcOpenMemHandle_v2(*mut DevicePtr, IpcHandle, c_uint);
+        ipc_close_mem_handle = cuIpcCloseMemHandle(DevicePtr);
+        ipc_get_event_handle = cuIpcGetEventHandle(*mut IpcHandle, RawEvent);
+        ipc_open_event_handle = cuIpcOpenEventHandle(*mut RawEvent, IpcHandle);
         module_load_data = cuModuleLoadData(*mut Module, *const c_void);
         module_unload = cuModuleUnload(Module);
         module_get_function = cuModuleGetFunction(*mut Function, Module, *const c_char);
@@ -144,6 +151,15 @@ pub(crate) struct MemAccess {
     pub flags: c_int,
 }
 
+pub(crate) const IPC_HANDLE_BYTES: usize = 64;
+
+/// `CUipcMemHandle`, and `CUipcEventHandle`: bytes that another process's driver understands.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IpcHandle(pub [u8; IPC_HANDLE_BYTES]);
+
+const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcMemHandle>());
+const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcEventHandle>());
 const _: () = assert!(size_of::<MemPoolProps>() == size_of::<sys::CUmemPoolProps>());
 const _: () = assert!(size_of::<MemAccess>() == size_of::<sys::CUmemAccessDesc>());
 
@@ -171,10 +187,16 @@ pub(crate) const STREAM_NON_BLOCKING: c_uint = 1;
 /// `CU_STREAM_PER_THREAD`.
 pub(crate) const STREAM_PER_THREAD: RawStream = std::ptr::without_provenance_mut(2);
 pub(crate) const EVENT_DISABLE_TIMING: c_uint = 2;
+/// Only together with `EVENT_DISABLE_TIMING`.
+pub(crate) const EVENT_INTERPROCESS: c_uint = 4;
+/// The one flag that opening memory takes, and must have.
+pub(crate) const IPC_LAZY_PEER_ACCESS: c_uint = 1;
 pub(crate) const CAPTURE_MODE_RELAXED: c_int = 2;
 
 pub(crate) const POINTER_MEMORY_TYPE: c_int = 2;
 pub(crate) const POINTER_DEVICE_ORDINAL: c_int = 9;
+/// `CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE`.
+pub(crate) const POINTER_IPC_CAPABLE: c_int = 10;
 pub(crate) const POINTER_RANGE_START: c_int = 11;
 pub(crate) const POINTER_RANGE_SIZE: c_int = 12;
 pub(crate) const POINTER_IS_MANAGED: c_int = 8;

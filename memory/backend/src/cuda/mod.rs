@@ -2,12 +2,15 @@
 
 mod answer;
 mod context;
+mod description;
 mod device;
 mod driver;
 mod event;
 mod frees;
+mod ipc;
 mod modules;
 mod pinned;
+mod plain;
 mod platform;
 mod pool;
 mod probe;
@@ -15,7 +18,9 @@ mod reaper;
 mod staging;
 
 pub(crate) use answer::Answer;
+pub use description::IpcDescription;
 pub(crate) use event::CudaEvent;
+pub use ipc::{IpcExport, IpcMemory};
 pub use modules::code_for;
 pub(crate) use platform::Platform;
 pub use probe::{CudaDevice, CudaMissing, CudaPresence, probe};

@@ -13,6 +13,7 @@ use super::driver::{
 };
 use super::event::CudaEvent;
 use super::pinned::{Deferred, PinnedMemory, Started};
+use super::plain::PlainMemory;
 use super::pool::DevicePool;
 use super::probe::{CudaDevice, CudaMissing, CudaPresence};
 use super::reaper::Reaper;
@@ -158,10 +159,13 @@ impl Platform {
         self.meet(&gpu, &pool);
         self.started.add(&gpu);
         let memory = self.policies.apply(Box::new(pool.clone()));
+        let plain = PlainMemory::new(gpu.clone(), self.backend, self.reaper.clone());
+        let shareable = self.policies.apply(Box::new(plain));
         let device = CudaDeviceBackend::new(
             describe(about),
             gpu.clone(),
             memory,
+            shareable,
             self.pinned_ranges.clone(),
             self.backend,
         );
@@ -210,7 +214,16 @@ impl Platform {
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(event) })
     }
 
-    pub(crate) fn reaper(&self) -> &Reaper {
+    pub(super) fn driver(&self) -> &Driver {
+        &self.driver
+    }
+
+    /// A device by its ordinal, started if it was not.
+    pub(super) fn started_gpu(&self, ordinal: usize) -> Result<&Arc<Gpu>> {
+        self.gpu(ordinal).map(|gpu| &gpu.gpu)
+    }
+
+    pub(crate) fn reaper(&self) -> &Arc<Reaper> {
         &self.reaper
     }
 

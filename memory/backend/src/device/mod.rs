@@ -66,6 +66,11 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// Where its memory comes from, policies included.
     fn memory(&self) -> &dyn Resource;
 
+    /// Where memory comes from that other processes can be given, if there is such.
+    fn shareable(&self) -> Option<&dyn Resource> {
+        None
+    }
+
     /// The address at which this device's own functions reach `bytes` bytes at the published `address`.
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;
 

@@ -6,6 +6,7 @@
 mod common;
 
 mod freeing;
+mod ipc;
 mod order;
 mod refusals;
 mod several;

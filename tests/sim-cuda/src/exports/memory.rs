@@ -261,6 +261,11 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
             8 => put(data.cast::<c_int>(), block.is_some_and(|block| block.managed).into()),
             7 => put(data.cast::<u64>(), id),
             9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
+            // Whether cuIpcGetMemHandle would take it: what no pool has given, and is not managed.
+            10 => {
+                let plain = on_device && !pooled(kind) && block.is_some_and(|block| !block.managed);
+                put(data.cast::<c_uint>(), plain.into())
+            }
             11 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.begin)),
             12 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.bytes)),
             13 => put(data.cast::<c_int>(), c_int::from(block.is_some())),

@@ -4,6 +4,7 @@
 
 pub mod control;
 pub mod device;
+pub mod ipc;
 pub mod memory;
 pub mod modules;
 pub mod streams;
