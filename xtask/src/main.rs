@@ -7,6 +7,7 @@ mod cargo;
 mod demo;
 mod gpu_bundle;
 mod kernels;
+mod python;
 mod sim_cuda;
 mod soak;
 mod test;
@@ -57,6 +58,11 @@ enum Command {
     Kernels(kernels::Options),
     /// Install libcrossdock.so, its headers, crossdock.pc and the plugins into a folder, for applications in C and C++
     Capi(capi::Options),
+    /// Build the Python package and print its folder: PYTHONPATH=$(cargo xtask python) python PROGRAM
+    ///
+    /// The folder holds links to the package's sources and to what was built. `pip install ./python` installs the package for
+    /// good.
+    Python(python::Options),
     /// Pack the command, the plugins and the test programs into dist/gpu-bundle, for a machine without Cargo
     GpuBundle,
     /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask sim-cuda) PROGRAM
@@ -85,6 +91,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(options) => bench::run(&workspace, &options)?,
         Command::Kernels(options) => kernels::run(&workspace, &options)?,
         Command::Capi(options) => capi::run(&workspace, &options)?,
+        Command::Python(options) => python::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
         Command::Soak(options) => return soak::run(&workspace, &options),
