@@ -29,6 +29,14 @@ impl Clock {
         }
     }
 
+    /// The same of one stream's work alone.
+    pub(crate) fn join_one(&mut self, other: &Self, stream: usize) {
+        if self.0.len() <= stream {
+            self.0.resize(stream + 1, 0);
+        }
+        self.0[stream] = self.0[stream].max(other.get(stream));
+    }
+
     /// Whether `other` comes after all that this one comes after.
     pub(crate) fn is_within(&self, other: &Self) -> bool {
         self.0.iter().enumerate().all(|(stream, time)| *time <= other.get(stream))

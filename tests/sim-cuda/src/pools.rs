@@ -1,8 +1,8 @@
 //! Memory pools: what they hold back from the device, whom they give it to again, and when they give it up.
 //!
-//! What was freed in the order of a stream is there for that stream, and for all others once the host has waited for the free
-//! and not merely asked about it: the least that a real driver promises. One on an H200 was seen to do no more while other
-//! threads used the device.
+//! What was freed in the order of a stream is there for that stream, and for all others once the host has waited for the free,
+//! and neither asked about it nor waited for something later on another stream: the least that a real driver promises. One on
+//! an H200 was seen to do no more while other threads used the device.
 
 use crate::codes::{INVALID_VALUE, OUT_OF_MEMORY, Outcome};
 use crate::order::{Access, Clock};

@@ -45,7 +45,7 @@ pub(crate) struct Sim {
     pub functions: HashMap<Handle, Function>,
     /// What the host knows to have run, on whichever thread.
     pub host: Clock,
-    /// The same without what it only knows because it asked.
+    /// What it has waited for by name: without what it only asked about, and what came before it on other streams.
     pub waited_for: Clock,
     pub blocks: HashMap<BlockId, Block>,
     /// Bytes that are held for what has not run.

@@ -319,7 +319,8 @@ impl Sim {
 
     fn host_waits(&mut self, device: usize, targets: &[Target], clock: &Clock) -> Outcome {
         self.host_learns(device, targets, clock)?;
-        self.waited_for.join(clock);
+        // Of the streams that were waited for, and not of what these came after.
+        targets.iter().for_each(|target| self.waited_for.join_one(clock, target.slot));
         self.settle_pools(device);
         Ok(())
     }

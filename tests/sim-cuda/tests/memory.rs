@@ -75,8 +75,10 @@ fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_wait
     assert_eq!(state(pool), (1000, 0));
     let own = alloc_from(pool, 600, home).unwrap();
     assert_eq!(state(pool), (1000, 600));
+    ok!(cuStreamWaitEvent(other, passed, 0));
+    sync(other);
     let others = alloc_from(pool, 300, other).unwrap();
-    assert_eq!(state(pool), (1300, 900));
+    assert_eq!(state(pool), (1300, 900), "the host has waited for what came later");
     ok!(cuEventSynchronize(passed));
     let again = alloc_from(pool, 300, other).unwrap();
     assert_eq!(state(pool), (1300, 1200));
