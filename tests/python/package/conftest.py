@@ -1,0 +1,70 @@
+"""What the tests of the package share. They need the package on the path (`PYTHONPATH=$(cargo xtask python)`, or installed) and
+pytest, and each the peer that it speaks of.
+
+Tests that use the fixture `cuda` are marked so, for they need a driver, a real one or the simulated one, that the process finds
+from its start on: `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
+
+import gc
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+# Samples of every type, and what equal means, are those of the command's tests.
+sys.path.insert(0, str(HERE.parent))
+
+import crossdock as cd  # noqa: E402
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "cuda: needs a CUDA driver, a real one or the simulated one")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "cuda" in getattr(item, "fixturenames", ()):
+            item.add_marker("cuda")
+
+
+def assert_nothing_held(session):
+    """Everything that was made in the session has been given back."""
+    for _ in range(3):
+        gc.collect()
+        session.synchronize()
+        if not session.memory_used():
+            return
+    assert session.memory_used() == {}, "something was not given back"
+
+
+@pytest.fixture
+def session():
+    """A session on the cpu, to which everything has been given back in the end."""
+    with cd.Session() as session:
+        yield session
+        assert_nothing_held(session)
+
+
+@pytest.fixture(scope="session")
+def cuda():
+    """The name of the first CUDA device."""
+    try:
+        cd.Session("cuda:0")
+    except cd.DeviceError as error:
+        pytest.skip(f"neither a simulated CUDA driver nor a real one: {error}")
+    return "cuda:0"
+
+
+@pytest.fixture
+def there(cuda):
+    """A session on the first CUDA device, to which everything has been given back in the end."""
+    with cd.Session(cuda) as session:
+        yield session
+        assert_nothing_held(session)
+
+
+@pytest.fixture(scope="session")
+def flights():
+    """January's flights, an Arrow IPC file."""
+    return ROOT / "examples" / "data" / "flights-january.arrow"
