@@ -8,11 +8,19 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::errors::usage;
+use crate::process::{generation, is_over};
+
+/// What a capsule points at.
+#[repr(C)]
+struct Shell<T: Named> {
+    object: Owned<T>,
+    generation: u32,
+}
 
 /// A capsule of one of Arrow's structs, which it releases unless somebody takes it.
 pub fn give<'py, T: Named>(py: Python<'py>, object: Owned<T>) -> PyResult<Bound<'py, PyAny>> {
-    let raw = Box::into_raw(Box::new(object));
-    // SAFETY: `Owned<T>` is laid out as a `T`; the name is static, and the destructor frees what was boxed here.
+    let raw = Box::into_raw(Box::new(Shell { object, generation: generation() }));
+    // SAFETY: a shell begins with an `Owned<T>`, which is laid out as a `T`; the name is static, and the destructor frees what was boxed here.
     let capsule = unsafe {
         let capsule = ffi::PyCapsule_New(raw.cast(), T::NAME.as_ptr(), Some(destroy::<T>));
         Bound::from_owned_ptr_or_err(py, capsule)
@@ -30,11 +38,13 @@ unsafe extern "C" fn destroy<T: Named>(capsule: *mut ffi::PyObject) {
     // SAFETY: by this function's own contract. Whoever moved the object out left a released one behind, and an Arrow
     // consumer does not rename the capsule.
     unsafe {
-        let raw = ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<Owned<T>>();
+        let raw = ffi::PyCapsule_GetPointer(capsule, T::NAME.as_ptr()).cast::<Shell<T>>();
         if raw.is_null() {
             return ffi::PyErr_Clear();
         }
-        drop(Box::from_raw(raw));
+        if !is_over((*raw).generation) {
+            drop(Box::from_raw(raw));
+        }
     }
 }
 

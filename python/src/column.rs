@@ -9,19 +9,23 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow_out::{Exported, refuse_unknown};
+use crate::dlpack_out;
+use crate::dlpack_tensor::number_of;
 use crate::errors::OrRaise;
+use crate::exchange_api_own;
+use crate::process::Own;
 use crate::schema::Field;
 use crate::session::Shared;
-use crate::table::{device_of, rows_of_slice};
+use crate::table::{Held, device_of, rows_of_slice};
 use crate::work::detached;
 
 /// One column of a table, on its device, in as many chunks as the table has batches.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Column {
     /// A table of this column alone.
-    pub table: HostTable,
-    pub shared: Arc<Shared>,
+    held: Own<Held>,
     field: FieldRef,
+    begun: Own<dlpack_out::Begun>,
 }
 
 impl Column {
@@ -30,15 +34,33 @@ impl Column {
         let field = table.schema().fields().first().cloned();
         let field = field
             .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
-        Self { table, shared, field }
+        Self { held: Own::new(Held { table, shared }), field, begun: Own::new(dlpack_out::Begun::default()) }
     }
 
-    fn exported(&self) -> Exported<'_> {
-        Exported { table: &self.table, column: Some(self.field.clone()) }
+    /// A table of this column alone.
+    ///
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn table(&self) -> PyResult<&HostTable> {
+        Ok(&self.held.get()?.table)
     }
 
-    fn with(&self, table: HostTable) -> Self {
-        Self::new(table, self.shared.clone())
+    /// What it shares with others of its session.
+    pub fn shared(&self) -> PyResult<&Arc<Shared>> {
+        Ok(&self.held.get()?.shared)
+    }
+
+    /// What is kept for giving it as a tensor.
+    pub fn begun(&self) -> PyResult<&dlpack_out::Begun> {
+        self.begun.get()
+    }
+
+    fn exported(&self) -> PyResult<Exported<'_>> {
+        Ok(Exported { table: self.table()?, column: Some(self.field.clone()) })
+    }
+
+    fn with(&self, table: HostTable) -> PyResult<Self> {
+        Ok(Self::new(table, self.shared()?.clone()))
     }
 }
 
@@ -64,57 +86,60 @@ impl Column {
 
     /// Where it is.
     #[getter]
-    fn device(&self) -> String {
-        device_of(&self.table).to_string()
+    fn device(&self) -> PyResult<String> {
+        Ok(device_of(self.table()?).to_string())
     }
 
     /// Bytes of its buffers, as far as lengths are known.
     #[getter]
-    fn nbytes(&self) -> u64 {
-        self.table.bytes()
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.table()?.bytes())
     }
 
     /// How many pieces it has.
     #[getter]
-    fn num_chunks(&self) -> usize {
-        self.table.batches().len()
+    fn num_chunks(&self) -> PyResult<usize> {
+        Ok(self.table()?.batches().len())
     }
 
     /// How many values are null; counted on its device where nobody has told.
     #[getter]
     fn null_count(&self, py: Python<'_>) -> PyResult<usize> {
+        let table = self.table()?;
         let count = || -> crossdock_plugin_api::Result<usize> {
-            let stream = self.table.session().stream();
-            let arrays: Vec<_> = self.table.batches().iter().filter_map(|batch| batch.column(0)).collect();
+            let stream = table.session().stream();
+            let arrays: Vec<_> = table.batches().iter().filter_map(|batch| batch.column(0)).collect();
             Ok(crossdock_arrays::count_nulls(&arrays, stream)?.into_iter().sum())
         };
         py.detach(count).or_raise()
     }
 
-    fn __len__(&self) -> usize {
-        self.table.rows() as usize
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.table()?.rows() as usize)
     }
 
     /// One piece, as a column.
     fn chunk(&self, index: usize) -> PyResult<Self> {
-        let batches = self.table.batches();
+        let table = self.table()?;
+        let batches = table.batches();
         let batch = batches.get(index).cloned().ok_or_else(|| {
             PyIndexError::new_err(format!("chunk {index} of a column of {} chunks", batches.len()))
         })?;
-        let (session, schema) = (self.table.session(), self.table.schema().clone());
-        Ok(self.with(HostTable::from_batches(session, schema, vec![batch]).or_raise()?))
+        let (session, schema) = (table.session(), table.schema().clone());
+        self.with(HostTable::from_batches(session, schema, vec![batch]).or_raise()?)
     }
 
     /// `length` values from `offset` on, fewer where it ends; nothing is copied.
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
-        Ok(self.with(rows_of_slice(&self.table, offset, length)?))
+        self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
     /// On another device: itself where it is there.
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::device::parse(device)?;
-        Ok(self.with(detached(py, || self.table.move_to(device))?))
+        let table = self.table()?;
+        self.with(detached(py, || table.move_to(device))?)
     }
 
     /// The same as a `pyarrow.ChunkedArray`, in host memory.
@@ -123,7 +148,7 @@ impl Column {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported().schema(py)
+        self.exported()?.schema(py)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -134,7 +159,7 @@ impl Column {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         refuse_unknown("__arrow_c_device_array__", kwargs)?;
-        self.exported().device_array(py, requested_schema)
+        self.exported()?.device_array(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -143,7 +168,7 @@ impl Column {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        self.exported().array(py, requested_schema)
+        self.exported()?.array(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -154,7 +179,7 @@ impl Column {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         refuse_unknown("__arrow_c_device_stream__", kwargs)?;
-        self.exported().device_stream(py, requested_schema)
+        self.exported()?.device_stream(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -163,12 +188,39 @@ impl Column {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.exported().stream_of_arrays(py, requested_schema)
+        self.exported()?.stream_of_arrays(py, requested_schema)
+    }
+
+    /// The column as a DLPack tensor, as the array API standard has it. Its memory is lent to be read only, which consumers
+    /// that give no max_version cannot be told: they get a copy, and so does who asks for one with copy=True. copy=False:
+    /// lent, or BufferError.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        dlpack_out::dlpack(py, self, stream, max_version, dl_device, copy)
+    }
+
+    /// The same without a Python call: the table of functions of DLPack's C exchange API.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        exchange_api_own::capsule(py)
+    }
+
+    /// DLPack's number of the kind of device that it lies on, and the device's own.
+    fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
+        number_of(device_of(self.table()?))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let rows = detached(py, || self.table.format(crate::table::SHOWN_ROWS))?;
-        let (device, len) = (device_of(&self.table), self.table.rows());
+        let table = self.table()?;
+        let rows = detached(py, || table.format(crate::table::SHOWN_ROWS))?;
+        let (device, len) = (device_of(table), table.rows());
         Ok(format!("crossdock.Column: {} on {device}, {len} values\n{rows}", self.field.data_type()))
     }
 }

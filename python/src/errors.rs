@@ -3,7 +3,7 @@
 use crossdock::Error as HostError;
 use crossdock_plugin_api::{Code, Error as ApiError};
 use pyo3::exceptions::{
-    PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError, PyValueError,
+    PyBufferError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError, PyValueError,
 };
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -47,6 +47,7 @@ classes! {
     OutOfMemory "OutOfMemoryError": PyMemoryError = "No memory: the system's, a device's, or the session's budget.",
     Device "DeviceError": PyRuntimeError = "A device or its driver failed, or is missing.",
     Plugin "PluginError": PyRuntimeError = "A plugin was refused, or failed.",
+    Export "ExportError": PyBufferError = "The data cannot be lent in that way: the message says what to do instead.",
     Cancelled "CancelledError": PyRuntimeError = "The session was closed while it worked.",
 }
 

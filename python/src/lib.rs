@@ -10,8 +10,16 @@ mod bytes;
 mod capsules;
 mod column;
 mod device;
+mod dlpack_formats;
+mod dlpack_in;
+mod dlpack_in_producer;
+mod dlpack_out;
+mod dlpack_tensor;
 mod errors;
+mod exchange_api;
+mod exchange_api_own;
 mod files;
+mod process;
 mod progress;
 mod schema;
 mod session;
@@ -35,7 +43,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        process::refuse_subinterpreters(module.py())?;
         errors::add_to(module)?;
+        process::watch(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

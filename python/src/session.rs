@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crossdock::discovery::{PATH_VARIABLE, Search};
 use crossdock::registry::Way;
@@ -11,7 +11,10 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
 
 use crate::device;
+use crate::dlpack_formats::Formats;
+use crate::dlpack_in::Wishes;
 use crate::errors::{OrRaise, usage};
+use crate::process::{self, Own};
 use crate::schema::Schema;
 use crate::table::Table;
 use crate::work::detached;
@@ -21,8 +24,8 @@ pub struct Shared {
     /// Where work happens.
     pub session: HostSession,
     formats: Mutex<Vec<(String, Way, CapsuleFormat)>>,
-    /// Of capsules, those that columns ask for at every turn.
-    pub to_dlpack: OnceLock<CapsuleFormat>,
+    /// What tensors take.
+    pub tensors: Formats,
 }
 
 impl Shared {
@@ -43,14 +46,14 @@ impl Shared {
 /// A session may be closed, and left as a context manager; what was made in it lives on.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Session {
-    open: RwLock<Option<Arc<Shared>>>,
+    open: Own<RwLock<Option<Arc<Shared>>>>,
     device: Device,
 }
 
 impl Session {
     /// What it works with, unless it was closed.
     pub fn shared(&self) -> PyResult<Arc<Shared>> {
-        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let open = self.open.get()?.read().unwrap_or_else(PoisonError::into_inner);
         open.clone().ok_or_else(|| usage("the session is closed: open another one"))
     }
 }
@@ -100,8 +103,9 @@ impl Session {
             }
             session.open()
         })?;
-        let shared = Shared { session, formats: Mutex::default(), to_dlpack: OnceLock::new() };
-        Ok(Self { open: RwLock::new(Some(Arc::new(shared))), device })
+        let shared = Shared { session, formats: Mutex::default(), tensors: Formats::default() };
+        process::remember(shared.session.host().backend());
+        Ok(Self { open: Own::new(RwLock::new(Some(Arc::new(shared)))), device })
     }
 
     /// Where its tables are.
@@ -135,6 +139,24 @@ impl Session {
         schema: Option<&Schema>,
     ) -> PyResult<Bound<'py, PyAny>> {
         crate::arrow_in::from_arrow(&self.shared()?, obj, schema)
+    }
+
+    /// A column of one tensor: of any object that speaks DLPack, the best way that it does, or of a capsule of one. A table
+    /// of a list of tensors, or of a dict of them by name. In place where the elements lie as Arrow has them on the session's
+    /// device, gathered or moved where not.
+    ///
+    /// schema: what they are to become; with k times as many tensors as columns, a list gives k batches. bools: "bytes" (in
+    /// place, the default) or "bits", where no schema tells. masks: tensors of booleans, true where a row is null, in the
+    /// shape of `x`. A capsule on a CUDA device is taken to be ready on the legacy default stream.
+    #[pyo3(signature = (x, schema=None, *, bools=None, masks=None))]
+    fn from_dlpack<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        schema: Option<&Bound<'py, PyAny>>,
+        bools: Option<&str>,
+        masks: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        crate::dlpack_in::from_dlpack(&self.shared()?, x, &Wishes { schema, bools, masks })
     }
 
     /// A table of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives.
@@ -172,8 +194,11 @@ impl Session {
 
     /// Ends it; what was made in it lives on. Closing twice is harmless.
     fn close(&self, py: Python<'_>) {
-        let open = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
-        py.detach(|| drop(open));
+        // A child of the process that opened it leaves it as it is.
+        if let Ok(open) = self.open.get() {
+            let open = open.write().unwrap_or_else(PoisonError::into_inner).take();
+            py.detach(|| drop(open));
+        }
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {

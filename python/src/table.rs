@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrow_out::{Exported, refuse_unknown};
 use crate::column::Column;
 use crate::errors::OrRaise;
+use crate::process::Own;
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
 use crate::work::detached;
@@ -20,7 +21,10 @@ pub const SHOWN_ROWS: usize = 10;
 
 /// Columns of one length, on a device. Tables do not change; slices and selections share their buffers.
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
-pub struct Table {
+pub struct Table(Own<Held>);
+
+/// A table, and what it shares with others of its session.
+pub struct Held {
     pub table: HostTable,
     pub shared: Arc<Shared>,
 }
@@ -37,19 +41,29 @@ pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyR
 
 impl Table {
     pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
-        Self { table, shared }
+        Self(Own::new(Held { table, shared }))
     }
 
-    fn with(&self, table: HostTable) -> Self {
-        Self::new(table, self.shared.clone())
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn table(&self) -> PyResult<&HostTable> {
+        Ok(&self.0.get()?.table)
     }
 
-    fn exported(&self) -> Exported<'_> {
-        Exported { table: &self.table, column: None }
+    fn shared(&self) -> PyResult<&Arc<Shared>> {
+        Ok(&self.0.get()?.shared)
+    }
+
+    fn with(&self, table: HostTable) -> PyResult<Self> {
+        Ok(Self::new(table, self.shared()?.clone()))
+    }
+
+    fn exported(&self) -> PyResult<Exported<'_>> {
+        Ok(Exported { table: self.table()?, column: None })
     }
 
     fn column_at(&self, index: usize) -> PyResult<Column> {
-        Ok(Column::new(self.table.select(&[index]).or_raise()?, self.shared.clone()))
+        Ok(Column::new(self.table()?.select(&[index]).or_raise()?, self.shared()?.clone()))
     }
 }
 
@@ -57,89 +71,90 @@ impl Table {
 impl Table {
     /// Names, types and metadata.
     #[getter]
-    fn schema(&self) -> Schema {
-        Schema(self.table.schema().clone())
+    fn schema(&self) -> PyResult<Schema> {
+        Ok(Schema(self.table()?.schema().clone()))
     }
 
     /// Names of the columns.
     #[getter]
-    fn column_names(&self) -> Vec<&str> {
-        self.table.schema().fields().iter().map(|field| field.name().as_str()).collect()
+    fn column_names(&self) -> PyResult<Vec<&str>> {
+        Ok(self.table()?.schema().fields().iter().map(|field| field.name().as_str()).collect())
     }
 
     /// How many rows.
     #[getter]
-    fn num_rows(&self) -> u64 {
-        self.table.rows()
+    fn num_rows(&self) -> PyResult<u64> {
+        Ok(self.table()?.rows())
     }
 
     /// How many columns.
     #[getter]
-    fn num_columns(&self) -> usize {
-        self.table.schema().fields().len()
+    fn num_columns(&self) -> PyResult<usize> {
+        Ok(self.table()?.schema().fields().len())
     }
 
     /// How many batches it is made of.
     #[getter]
-    fn num_batches(&self) -> usize {
-        self.table.batches().len()
+    fn num_batches(&self) -> PyResult<usize> {
+        Ok(self.table()?.batches().len())
     }
 
     /// Bytes of its buffers, as far as lengths are known. Buffers that a slice shares with the whole count whole.
     #[getter]
-    fn nbytes(&self) -> u64 {
-        self.table.bytes()
+    fn nbytes(&self) -> PyResult<u64> {
+        Ok(self.table()?.bytes())
     }
 
     /// Where it is.
     #[getter]
-    fn device(&self) -> String {
-        device_of(&self.table).to_string()
+    fn device(&self) -> PyResult<String> {
+        Ok(device_of(self.table()?).to_string())
     }
 
-    fn __len__(&self) -> usize {
-        self.table.rows() as usize
+    fn __len__(&self) -> PyResult<usize> {
+        Ok(self.table()?.rows() as usize)
     }
 
     /// The column of a name or an index.
     fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<Column> {
-        self.column_at(index_of(self.table.schema(), key)?)
+        self.column_at(index_of(self.table()?.schema(), key)?)
     }
 
     /// All columns, in order.
     #[getter]
     fn columns(&self) -> PyResult<Vec<Column>> {
-        (0..self.num_columns()).map(|i| self.column_at(i)).collect()
+        (0..self.num_columns()?).map(|i| self.column_at(i)).collect()
     }
 
     /// A table of these columns, by names or indices, in that order; nothing is copied.
     fn select(&self, columns: Vec<Bound<'_, PyAny>>) -> PyResult<Self> {
+        let table = self.table()?;
         let indices: Vec<_> =
-            columns.iter().map(|key| index_of(self.table.schema(), key)).collect::<PyResult<_>>()?;
-        Ok(self.with(self.table.select(&indices).or_raise()?))
+            columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?;
+        self.with(table.select(&indices).or_raise()?)
     }
 
     /// `length` rows from `offset` on, fewer where the table ends; nothing is copied.
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
-        Ok(self.with(rows_of_slice(&self.table, offset, length)?))
+        self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
     /// Its batches, each as a table.
     fn batches(&self) -> PyResult<Vec<Self>> {
+        let table = self.table()?;
         let one = |batch: &crossdock_arrays::DeviceBatch| {
-            let (session, schema) = (self.table.session(), self.table.schema().clone());
-            HostTable::from_batches(session, schema, vec![batch.clone()])
-                .map(|table| self.with(table))
-                .or_raise()
+            let (session, schema) = (table.session(), table.schema().clone());
+            self.with(HostTable::from_batches(session, schema, vec![batch.clone()]).or_raise()?)
         };
-        self.table.batches().iter().map(one).collect()
+        table.batches().iter().map(one).collect()
     }
 
     /// On another device: itself where it is there.
     fn to(&self, py: Python<'_>, device: &str) -> PyResult<Self> {
         let device = crate::device::parse(device)?;
-        Ok(self.with(detached(py, || self.table.move_to(device))?))
+        let table = self.table()?;
+        self.with(detached(py, || table.move_to(device))?)
     }
 
     /// What would happen to each column if the format `to` took the table from where it is: a list of dicts with `name`,
@@ -153,9 +168,9 @@ impl Table {
     ) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let options =
             options.into_iter().flatten().fold(Options::new(), |all, (key, value)| all.with(key, value));
-        let from = device_of(&self.table);
-        let plan =
-            detached(py, || self.shared.session.plan_columns(to, self.table.schema(), from, &options))?;
+        let Held { table, shared } = self.0.get()?;
+        let from = device_of(table);
+        let plan = detached(py, || shared.session.plan_columns(to, table.schema(), from, &options))?;
         let row = |column: crossdock_plugin_api::ColumnPlan| {
             let dict = PyDict::new(py);
             dict.set_item("name", column.name)?;
@@ -178,7 +193,7 @@ impl Table {
         form: Option<&str>,
         progress: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        crate::files::write_ipc(&self.table, &self.shared, to, compression, form, progress)
+        crate::files::write_ipc(self.table()?, self.shared()?, to, compression, form, progress)
     }
 
     /// Writes a file of the format that its ending says, or `format`. It appears whole or not at all.
@@ -193,8 +208,8 @@ impl Table {
     ) -> PyResult<()> {
         crate::files::write(
             py,
-            &self.table,
-            &self.shared,
+            self.table()?,
+            self.shared()?,
             path,
             format,
             progress,
@@ -208,7 +223,7 @@ impl Table {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported().schema(py)
+        self.exported()?.schema(py)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -219,7 +234,7 @@ impl Table {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         refuse_unknown("__arrow_c_device_array__", kwargs)?;
-        self.exported().device_array(py, requested_schema)
+        self.exported()?.device_array(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -228,7 +243,7 @@ impl Table {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        self.exported().array(py, requested_schema)
+        self.exported()?.array(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None, **kwargs))]
@@ -239,7 +254,7 @@ impl Table {
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         refuse_unknown("__arrow_c_device_stream__", kwargs)?;
-        self.exported().device_stream(py, requested_schema)
+        self.exported()?.device_stream(py, requested_schema)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -248,16 +263,17 @@ impl Table {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.exported().stream_of_arrays(py, requested_schema)
+        self.exported()?.stream_of_arrays(py, requested_schema)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let rows = detached(py, || self.table.format(SHOWN_ROWS))?;
+        let table = self.table()?;
+        let rows = detached(py, || table.format(SHOWN_ROWS))?;
         Ok(format!(
             "crossdock.Table: {} rows, {} columns on {}\n{rows}",
-            self.table.rows(),
-            self.num_columns(),
-            device_of(&self.table)
+            table.rows(),
+            table.schema().fields().len(),
+            device_of(table)
         ))
     }
 }

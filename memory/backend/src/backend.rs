@@ -28,6 +28,16 @@ pub(crate) struct Inner {
     cuda: OnceLock<Result<Platform, CudaMissing>>,
 }
 
+/// A [`Backend`] that nobody keeps alive by it.
+pub struct WeakBackend(std::sync::Weak<Inner>);
+
+impl WeakBackend {
+    /// The backend, if somebody still has it, or memory of it.
+    pub fn upgrade(&self) -> Option<Backend> {
+        self.0.upgrade().map(Backend)
+    }
+}
+
 /// A device, and its default stream.
 pub(crate) struct Entry {
     backend: Box<dyn DeviceBackend>,
@@ -131,6 +141,19 @@ impl Backend {
         if let Some(cuda) = self.0.known_cuda() {
             cuda.settle();
         }
+    }
+
+    /// Blocks like [`Backend::settle`]; what is to be given back or called after that is not. For the end of a process that
+    /// takes away what strangers' releases need, as an interpreter's does.
+    pub fn settle_and_leak(&self) {
+        if let Some(cuda) = self.0.known_cuda() {
+            cuda.reaper().flush_and_leak();
+        }
+    }
+
+    /// For those who want to reach it as long as it is there.
+    pub fn downgrade(&self) -> WeakBackend {
+        WeakBackend(Arc::downgrade(&self.0))
     }
 
     /// The session's budget in bytes, if there is one.

@@ -64,7 +64,7 @@ mod resource;
 mod vtable;
 
 pub use account::Account;
-pub use backend::{Backend, BackendBuilder};
+pub use backend::{Backend, BackendBuilder, WeakBackend};
 pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory};
 pub use device::DeviceDescription;
 pub use fault::{Faults, Operation};

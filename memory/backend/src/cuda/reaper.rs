@@ -28,6 +28,8 @@ struct State {
     /// Taken out of `jobs`, and being done.
     busy: usize,
     ending: bool,
+    /// What comes now is never done: the process ends, and what its jobs would call is no more.
+    leaking: bool,
 }
 
 /// What to do, and after what.
@@ -53,7 +55,13 @@ const LONGEST: Duration = Duration::from_millis(2);
 impl Reaper {
     pub(crate) fn add(&self, job: Job) {
         let mut thread = lock(&self.thread);
-        lock(&self.shared.state).jobs.push(job);
+        {
+            let mut state = lock(&self.shared.state);
+            if state.leaking {
+                return std::mem::forget(job);
+            }
+            state.jobs.push(job);
+        }
         self.shared.changed.notify_all();
         if thread.is_none() {
             let shared = self.shared.clone();
@@ -78,6 +86,14 @@ impl Reaper {
         while !state.jobs.is_empty() || state.busy > 0 {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Blocks until all that was added so far is done; what is added later never is.
+    pub(crate) fn flush_and_leak(&self) {
+        self.flush();
+        lock(&self.shared.state).leaking = true;
+        // What came in between.
+        self.flush();
     }
 
     fn is_this_thread(&self) -> bool {

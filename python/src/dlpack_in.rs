@@ -1,0 +1,204 @@
+//! Tables and columns from tensors.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Schema, SchemaRef};
+use crossdock::{Reader, Table as HostTable};
+use crossdock_arrays::{DeviceBatch, import_field};
+use crossdock_plugin_api::{Capsule, Device, Options, abi};
+use dlpark::ffi::{DLDataType, DLDeviceType, DLTensor};
+use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+
+use crate::capsules::take;
+use crate::column::Column;
+use crate::dlpack_in_producer::ask;
+use crate::dlpack_tensor::Managed;
+use crate::errors::{OrRaise, usage};
+use crate::session::Shared;
+use crate::table::Table;
+
+/// How tensors are to be read.
+pub struct Wishes<'a, 'py> {
+    /// What they are to become.
+    pub schema: Option<&'a Bound<'py, PyAny>>,
+    /// "bytes" or "bits".
+    pub bools: Option<&'a str>,
+    /// Tensors of booleans, each true where a row is null, in the shape of what is read.
+    pub masks: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// A column of one tensor, a table of a list or a dict of them.
+pub fn from_dlpack<'py>(
+    shared: &Arc<Shared>,
+    x: &Bound<'py, PyAny>,
+    wishes: &Wishes<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    let bare = wishes.schema.is_none() && wishes.bools.is_none() && wishes.masks.is_none();
+    let several = x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    if bare && !several {
+        let column = column_of(py, shared, ask(py, shared, x)?)?;
+        return Ok(Bound::new(py, column)?.into_any());
+    }
+    let schema = wishes.schema.map(schema_of).transpose()?;
+    let (names, tensors) = given(x, schema.as_deref())?;
+    let mut options = Options::new();
+    if let Some(bools) = wishes.bools {
+        options = options.with("bools", bools);
+    }
+    let masks = match wishes.masks {
+        None => None,
+        Some(masks) => {
+            options = options.with("nulls", "mask");
+            let (_, masks) = given(masks, schema.as_deref().or(named(&names).as_ref()))?;
+            if masks.len() != tensors.len() {
+                let (masks, tensors) = (masks.len(), tensors.len());
+                return Err(usage(format!("masks: {masks} for {tensors} tensors, expected one each")));
+            }
+            Some(masks)
+        }
+    };
+    // The option's names are separated by commas; the names themselves come afterwards.
+    if let (Some(names), None) = (&names, &schema) {
+        let names: Vec<_> = names.iter().map(|name| name.replace(',', ";")).collect();
+        options = options.with("names", names.join(","));
+    }
+    let mut capsules = Vec::with_capacity(tensors.len());
+    for (i, tensor) in tensors.iter().enumerate() {
+        capsules.push(ask(py, shared, tensor)?.into_capsule());
+        if let Some(mask) = masks.as_ref().and_then(|masks| masks.get(i)) {
+            capsules.push(ask(py, shared, mask)?.into_capsule());
+        }
+    }
+    let table = py.detach(|| read(shared, capsules, schema.as_deref(), names.as_deref(), &options))?;
+    if several {
+        return Ok(Bound::new(py, Table::new(table, shared.clone()))?.into_any());
+    }
+    Ok(Bound::new(py, Column::new(table, shared.clone()))?.into_any())
+}
+
+/// What somebody calls a schema: an object that exports one, or a field for a single column.
+fn schema_of(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    let capsule = object.call_method0("__arrow_c_schema__").map_err(|_| {
+        PyTypeError::new_err("schema: expected a crossdock.Schema, or an object with __arrow_c_schema__")
+    })?;
+    let field = import_field(&take::<abi::ArrowSchema>(&capsule, "schema")?).or_raise()?;
+    Ok(Arc::new(match field.data_type() {
+        DataType::Struct(fields) => Schema::new_with_metadata(fields.clone(), field.metadata().clone()),
+        _ => Schema::new(vec![field]),
+    }))
+}
+
+fn named(names: &Option<Vec<String>>) -> Option<Schema> {
+    let fields = names.as_ref()?.iter().map(|name| arrow_schema::Field::new(name, DataType::Null, true));
+    Some(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+type Given<'py> = (Option<Vec<String>>, Vec<Bound<'py, PyAny>>);
+
+/// Names, where it is a dict, and what is under them: in the schema's order where there is one.
+fn given<'py>(x: &Bound<'py, PyAny>, schema: Option<&Schema>) -> PyResult<Given<'py>> {
+    if let Ok(dict) = x.cast::<PyDict>() {
+        let mut names = Vec::with_capacity(dict.len());
+        for key in dict.keys() {
+            let key = key.cast::<PyString>().map_err(|_| {
+                PyTypeError::new_err(format!("a column's name: expected a str, got {key}"))
+            })?;
+            names.push(key.to_str()?.to_owned());
+        }
+        let Some(schema) = schema else { return Ok((Some(names), dict.values().iter().collect())) };
+        let wanted: Vec<_> = schema.fields().iter().map(|field| field.name().clone()).collect();
+        if let Some(unknown) = names.iter().find(|name| !wanted.contains(name)) {
+            return Err(PyKeyError::new_err(format!("{unknown:?} is not among the columns {wanted:?}")));
+        }
+        let value = |name: &String| {
+            dict.get_item(name)?.ok_or_else(|| PyKeyError::new_err(format!("no tensor for the column {name:?}")))
+        };
+        let values = wanted.iter().map(value).collect::<PyResult<_>>()?;
+        return Ok((Some(wanted), values));
+    }
+    if let Ok(list) = x.cast::<PyList>() {
+        return Ok((None, list.iter().collect()));
+    }
+    if let Ok(tuple) = x.cast::<PyTuple>() {
+        return Ok((None, tuple.iter().collect()));
+    }
+    Ok((None, vec![x.clone()]))
+}
+
+/// Without the interpreter's lock: elements may have to be gathered.
+fn read(
+    shared: &Shared,
+    capsules: Vec<Capsule>,
+    schema: Option<&Schema>,
+    names: Option<&[String]>,
+    options: &Options,
+) -> PyResult<HostTable> {
+    let format = shared.tensors.reading(shared).or_raise()?;
+    let mut reader = format.read(capsules, schema, options).or_raise()?;
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next().or_raise()? {
+        batches.push(batch);
+    }
+    let own = reader.schema().clone();
+    let same = |names: &[String]| own.fields().iter().zip(names).all(|(field, name)| field.name() == name);
+    let schema = match names {
+        Some(names) if !same(names) => {
+            let renamed = own.fields().iter().zip(names).map(|(f, name)| f.as_ref().clone().with_name(name));
+            let schema = Schema::new_with_metadata(renamed.collect::<Vec<_>>(), own.metadata().clone());
+            let schema = Arc::new(schema);
+            let renamed = batches.into_iter().map(|batch| batch.with_schema(schema.clone()));
+            batches = renamed.collect::<crossdock_plugin_api::Result<_>>().or_raise()?;
+            schema
+        }
+        _ => own,
+    };
+    HostTable::from_batches(&shared.session, schema, batches).or_raise()
+}
+
+/// A column of one tensor that nobody describes.
+pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, tensor: Managed) -> PyResult<Column> {
+    let Some(dtype) = tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device())) else {
+        let capsules = vec![tensor.into_capsule()];
+        let table = py.detach(|| read(shared, capsules, None, None, &Options::new()))?;
+        return Ok(Column::new(table, shared.clone()));
+    };
+    // Nothing is copied and nothing waited for: it takes less than giving the interpreter's lock away would.
+    let format = shared.tensors.reading(shared).or_raise()?;
+    let (capsules, options) = (vec![tensor.into_capsule()], Options::new());
+    if let Some(schema) = shared.tensors.known(dtype) {
+        let mut reader = format.read_known(capsules, &schema, &options).or_raise()?;
+        return column(shared, &mut reader, schema);
+    }
+    let mut reader = format.read(capsules, None, &options).or_raise()?;
+    let schema = reader.schema().clone();
+    let column = column(shared, &mut reader, schema.clone())?;
+    shared.tensors.remember(dtype, &schema);
+    Ok(column)
+}
+
+fn column(shared: &Arc<Shared>, reader: &mut Reader, schema: SchemaRef) -> PyResult<Column> {
+    let batches: Vec<DeviceBatch> = reader.next().or_raise()?.into_iter().collect();
+    let table = HostTable::from_batches(&shared.session, schema, batches).or_raise()?;
+    Ok(Column::new(table, shared.clone()))
+}
+
+/// The dtype of a tensor that is a column's buffer as it is: of one dimension, its elements side by side and aligned, on
+/// the device.
+fn plain(tensor: &DLTensor, device: Device) -> Option<DLDataType> {
+    let here = match tensor.device.device_type {
+        DLDeviceType::CPU => device == Device::CPU,
+        DLDeviceType::CUDA => device == Device::cuda(tensor.device.device_id.into()),
+        _ => false,
+    };
+    if !(here && tensor.ndim == 1 && tensor.dtype.lanes == 1) || tensor.shape.is_null() {
+        return None;
+    }
+    // SAFETY: of one dimension, so that shape and strides, where there are any, have an element.
+    let (rows, stride) = unsafe { (tensor.shape.read_unaligned(), tensor.strides.as_ref().copied()) };
+    let width = u64::from(tensor.dtype.bits.div_ceil(8)).max(1);
+    let aligned = (tensor.data as u64).wrapping_add(tensor.byte_offset).is_multiple_of(width);
+    ((rows <= 1 || stride.is_none_or(|stride| stride == 1)) && aligned).then_some(tensor.dtype)
+}

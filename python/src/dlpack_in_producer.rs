@@ -1,0 +1,141 @@
+//! One tensor from whoever has it: by the C exchange API, by `__dlpack__`, or out of a capsule.
+
+use std::ffi::c_void;
+
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{Device, abi};
+use dlpark::ffi::DLDeviceType;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use pyo3::{ffi, intern};
+
+use crate::dlpack_tensor::{Managed, VERSION, cuda_device, take};
+use crate::errors::OrRaise;
+use crate::exchange_api::ExchangeApi;
+use crate::session::Shared;
+
+/// The legacy default stream, as CUDA numbers it.
+pub const LEGACY_STREAM: usize = 1;
+
+/// The tensor of `object`. Our work on its device, on that device's default stream, comes after the producer's.
+///
+/// # Errors
+/// TypeError where it speaks none of the protocols; what the producer raises.
+pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
+    if let Some(api) = ExchangeApi::of(object) {
+        let tensor = api.tensor(object)?;
+        if let Some(device) = device_of(shared, &tensor) {
+            // NULL is the legacy default stream.
+            let theirs = match api.stream(py, device)? {
+                none if none.is_null() => LEGACY_STREAM,
+                stream => stream as usize,
+            };
+            let ours = stream_on(shared, device)?;
+            // SAFETY: the stream that its library works on is a live one of the device.
+            unsafe { after(&ours, theirs) }?;
+            settle(py, shared, &ours)?;
+        }
+        return Ok(tensor);
+    }
+    // SAFETY: any object may be asked.
+    if unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) } != 0 {
+        let tensor = take(object, "from_dlpack")?;
+        if let Some(device) = device_of(shared, &tensor) {
+            // Nobody can be asked to wait: it is taken to be ready on the legacy default stream, as capsules always were.
+            let ours = stream_on(shared, device)?;
+            // SAFETY: that stream is always there.
+            unsafe { after(&ours, LEGACY_STREAM) }?;
+            settle(py, shared, &ours)?;
+        }
+        return Ok(tensor);
+    }
+    by_protocol(py, shared, object)
+}
+
+fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
+    let Some(place) = object.getattr_opt(intern!(py, "__dlpack_device__"))? else {
+        return Err(PyTypeError::new_err(format!(
+            "from_dlpack: a {} has no __dlpack_device__, expected a tensor of a library that speaks DLPack, or a capsule of \
+             one; for Arrow's objects there is from_arrow",
+            object.get_type().name()?
+        )));
+    };
+    let answer = place.call0()?;
+    let (device_type, id): (i64, i64) = answer.extract().map_err(|_| {
+        PyTypeError::new_err(format!(
+            "__dlpack_device__: expected a device's type and its number, got {answer}"
+        ))
+    })?;
+    let number = |n: i64| i32::try_from(n).unwrap_or(i32::MAX);
+    let place = dlpark::ffi::DLDevice {
+        device_type: DLDeviceType(u32::try_from(device_type).unwrap_or(u32::MAX)),
+        device_id: number(id),
+    };
+    let Some(device) = cuda_device(place, shared.session.device()) else {
+        return take(&call(object, None)?, "__dlpack__");
+    };
+    let ours = stream_on(shared, device)?;
+    let tensor = take(&call(object, Some(ours.native() as usize))?, "__dlpack__")?;
+    settle(py, shared, &ours)?;
+    Ok(tensor)
+}
+
+/// Calls `__dlpack__` with what all of its versions have in common and then with less, as the standard says: an argument that
+/// a producer does not know is a TypeError. Without a stream, which its first version had, nobody is asked for device memory.
+fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let name = intern!(py, "__dlpack__");
+    let arguments = PyDict::new(py);
+    if let Some(stream) = stream {
+        arguments.set_item(intern!(py, "stream"), stream)?;
+    }
+    let with_version = arguments.copy()?;
+    with_version.set_item(intern!(py, "max_version"), VERSION)?;
+    match object.call_method(name, (), Some(&with_version)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            object.call_method(name, (), Some(&arguments)).map_err(|second| {
+                // What it says of an argument that it does not know is no help to anybody.
+                second.set_cause(py, Some(error));
+                second
+            })
+        }
+        answer => answer,
+    }
+}
+
+/// Where streams have to be thought of, as the tensor says.
+fn device_of(shared: &Shared, tensor: &Managed) -> Option<Device> {
+    tensor.tensor().and_then(|tensor| cuda_device(tensor.device, shared.session.device()))
+}
+
+/// The stream of ours on which work on a device begins.
+pub fn stream_on(shared: &Shared, device: Device) -> PyResult<Stream> {
+    let own = shared.session.stream();
+    if device == own.device() {
+        return Ok(own.clone());
+    }
+    own.memory().default_stream(device).or_raise()
+}
+
+/// What follows on our stream comes after what a stranger's has been given so far.
+///
+/// # Safety
+/// `theirs` is a live stream of the same device.
+pub unsafe fn after(ours: &Stream, theirs: usize) -> PyResult<()> {
+    if ours.device().r#type != abi::DEVICE_CUDA {
+        return Ok(());
+    }
+    // SAFETY: by this function's own contract; it is dropped here.
+    let theirs = unsafe { ours.memory().adopt_stream(ours.device(), theirs as *mut c_void) }.or_raise()?;
+    ours.wait(&theirs.record().or_raise()?).or_raise()
+}
+
+/// A tensor on another device than the session's is carried over on the session's stream, which waits for no stream of that
+/// device: the host waits.
+fn settle(py: Python<'_>, shared: &Shared, ours: &Stream) -> PyResult<()> {
+    if ours.device() == shared.session.device() {
+        return Ok(());
+    }
+    py.detach(|| ours.synchronize()).or_raise()
+}

@@ -1,0 +1,313 @@
+//! Tensors from columns: `__dlpack__`.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, TryLockError};
+
+use arrow_schema::SchemaRef;
+use crossdock::{Session as HostSession, Table as HostTable, Writer};
+use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_memory::{Buffer, Stream};
+use crossdock_plugin_api::{Device, Options};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::column::Column;
+use crate::dlpack_in_producer::LEGACY_STREAM;
+use crate::dlpack_tensor::{Form, Managed, give, number_of};
+use crate::errors::{Kind, OrRaise, of_host, raise};
+
+/// The oldest version with a version.
+const FIRST: (i64, i64) = (1, 0);
+const PER_THREAD_STREAM: usize = 2;
+
+/// Whether a tensor may, must or must not be a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copying {
+    Needed,
+    Always,
+    Never,
+}
+
+impl Copying {
+    /// As `copy=` says it.
+    pub fn of(copy: Option<bool>) -> Self {
+        match copy {
+            None => Copying::Needed,
+            Some(true) => Copying::Always,
+            Some(false) => Copying::Never,
+        }
+    }
+}
+
+/// What a tensor is to be.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub form: Form,
+    pub copying: Copying,
+    /// The column's own device, or the CPU.
+    pub to: Device,
+    /// The handle of the stream that is to wait for it; `None` for none.
+    pub consumer: Option<usize>,
+}
+
+/// A column's exporter, begun once: versioned tensors, copied where they must be.
+#[derive(Default)]
+pub struct Begun(Mutex<Option<Writer>>);
+
+/// `__dlpack__`, as the array API standard 2024.12 has it.
+pub fn dlpack<'py>(
+    py: Python<'py>,
+    column: &Column,
+    stream: Option<&Bound<'py, PyAny>>,
+    max_version: Option<&Bound<'py, PyAny>>,
+    dl_device: Option<&Bound<'py, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let device = crate::table::device_of(column.table()?);
+    let form = match max_version {
+        None => Form::Legacy,
+        Some(version) => {
+            let version: (i64, i64) = version.extract().map_err(|_| {
+                PyTypeError::new_err(format!("max_version={version}: expected a pair of numbers, or None"))
+            })?;
+            if version < FIRST { Form::Legacy } else { Form::Versioned }
+        }
+    };
+    let to = target(device, dl_device)?;
+    let consumer = consumer(device, stream)?;
+    let wanted = Wanted { form, copying: Copying::of(copy), to, consumer };
+    give(py, tensor(py, column, wanted)?)
+}
+
+/// Where it is to be: where it is, or on the CPU.
+fn target(own: Device, dl_device: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
+    let Some(wanted) = dl_device else { return Ok(own) };
+    let pair: (i64, i64) = wanted.extract().map_err(|_| {
+        PyTypeError::new_err(format!("dl_device={wanted}: expected a pair of numbers, or None"))
+    })?;
+    let of = |device| number_of(device).map(|(kind, id)| (i64::from(kind), i64::from(id)));
+    if pair == of(own)? {
+        return Ok(own);
+    }
+    if pair == of(Device::CPU)? {
+        return Ok(Device::CPU);
+    }
+    Err(unavailable(format!(
+        "dl_device={pair:?}: the column lies on {own}, and is given there or as a copy on the cpu, (1, 0); move it with \
+         .to(...) first"
+    )))
+}
+
+/// The stream that a consumer names, if anything is to wait.
+fn consumer(device: Device, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Option<usize>> {
+    if device == Device::CPU {
+        return match stream {
+            None => Ok(None),
+            Some(stream) => Err(PyValueError::new_err(format!(
+                "stream={stream}: the column lies on the cpu, which has no streams: expected None"
+            ))),
+        };
+    }
+    let Some(stream) = stream else { return Ok(Some(LEGACY_STREAM)) };
+    let number: i128 = stream
+        .extract()
+        .map_err(|_| PyTypeError::new_err(format!("stream={stream}: expected a number, or None")))?;
+    match number {
+        -1 => Ok(None),
+        1 => Ok(Some(LEGACY_STREAM)),
+        2 => Ok(Some(PER_THREAD_STREAM)),
+        0 => Err(PyValueError::new_err(
+            "stream=0 may mean either default stream: say 1 for the legacy one, 2 for the per-thread one",
+        )),
+        handle => match usize::try_from(handle) {
+            Ok(handle) => Ok(Some(handle)),
+            Err(_) => Err(PyValueError::new_err(format!(
+                "stream={handle}: expected -1, 1, 2, or the handle of a CUDA stream"
+            ))),
+        },
+    }
+}
+
+/// The exception of what cannot be given that way.
+pub fn unavailable(message: impl Into<String>) -> PyErr {
+    raise(Kind::Export, message)
+}
+
+/// A refusal by the plugin is one of the data's: no consumer can have it.
+fn refused(error: crossdock::Error) -> PyErr {
+    use crossdock_plugin_api::Code;
+    let of_data = match &error {
+        crossdock::Error::Plugin { source, .. } | crossdock::Error::Data { source, .. } => {
+            matches!(source.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
+        }
+        _ => false,
+    };
+    if of_data { unavailable(error.one_line()) } else { of_host(error) }
+}
+
+/// The column's one batch.
+fn only(table: &HostTable) -> PyResult<DeviceBatch> {
+    match table.batches() {
+        [batch] => Ok(batch.clone()),
+        [] => table.empty_batch().or_raise(),
+        batches => Err(unavailable(format!(
+            "it has {} chunks, and a tensor is one: use combine_chunks() first, or take one with chunk(i)",
+            batches.len()
+        ))),
+    }
+}
+
+/// The column as a tensor.
+///
+/// # Errors
+/// BufferError where it is none, or not so.
+pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Managed> {
+    let table = column.table()?;
+    let batch = only(table)?;
+    let from = crate::table::device_of(table);
+    let session = table.session();
+    if from != wanted.to {
+        if wanted.copying == Copying::Never {
+            let to = wanted.to;
+            return Err(unavailable(format!("it lies on {from}: on {to} it is a copy, and copy=False was given")));
+        }
+        return py.detach(|| copied_to(column, session, batch, from, wanted));
+    }
+    let values = batch.column(0);
+    let cheap = wanted.form == Form::Versioned
+        && wanted.copying != Copying::Always
+        && values.is_some_and(|values| is_plain(values, from));
+    // What is lent as it is takes less than giving the interpreter's lock away would.
+    let tensor = match cheap {
+        true => lent(column, session, batch.clone(), from, wanted),
+        false => py.detach(|| lent(column, session, batch.clone(), from, wanted)),
+    }?;
+    if let Some(consumer) = wanted.consumer.filter(|_| from != Device::CPU) {
+        order(session, &batch, from, &tensor, consumer)?;
+    }
+    Ok(tensor)
+}
+
+/// Whether it is a tensor as it is, with nothing to look at and nothing to wait for.
+fn is_plain(array: &DeviceArray, on: Device) -> bool {
+    array.null_count() == Some(0)
+        && array.data_type().is_numeric()
+        && (on != Device::CPU || array.buffers().iter().flatten().all(|buffer| buffer.ready().is_now()))
+}
+
+fn lent(
+    column: &Column,
+    session: &HostSession,
+    batch: DeviceBatch,
+    on: Device,
+    wanted: Wanted,
+) -> PyResult<Managed> {
+    let schema = batch.schema().clone();
+    let usual = wanted.form == Form::Versioned && wanted.copying == Copying::Needed;
+    if usual {
+        // Whoever finds it taken begins another one: with the interpreter's lock held, nobody may wait for somebody who may
+        // want it.
+        let mut begun = match column.begun()?.0.try_lock() {
+            Ok(begun) => Some(begun),
+            Err(TryLockError::Poisoned(begun)) => Some(begun.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        if let Some(begun) = begun.as_deref_mut() {
+            let writer = match begun {
+                Some(writer) => writer,
+                None => begun.insert(begin(column, session, &schema, on, wanted, &Options::new())?),
+            };
+            return write(writer, batch);
+        }
+    }
+    let options = match wanted.copying {
+        Copying::Needed => Options::new(),
+        Copying::Always => Options::new().with("copy", "always"),
+        Copying::Never => Options::new().with("copy", "never"),
+    };
+    write(&mut begin(column, session, &schema, on, wanted, &options)?, batch)
+}
+
+fn begin(
+    column: &Column,
+    session: &HostSession,
+    schema: &SchemaRef,
+    on: Device,
+    wanted: Wanted,
+    options: &Options,
+) -> PyResult<Writer> {
+    let format = column.shared()?.tensors.writing(session, on, wanted.form).map_err(refused)?;
+    format.write(schema, options).map_err(refused)
+}
+
+fn write(writer: &mut Writer, batch: DeviceBatch) -> PyResult<Managed> {
+    let mut capsules = writer.write(batch).map_err(refused)?.into_iter();
+    match (capsules.next(), capsules.next()) {
+        (Some(capsule), None) => Managed::of_capsule(capsule).or_raise(),
+        _ => Err(raise(Kind::Plugin, "the plugin gave another number of tensors than one for one column")),
+    }
+}
+
+/// A copy on the CPU, which is there when this returns, and nobody else's.
+fn copied_to(
+    column: &Column,
+    session: &HostSession,
+    batch: DeviceBatch,
+    from: Device,
+    wanted: Wanted,
+) -> PyResult<Managed> {
+    let stream = stream_of(session, from)?;
+    let moved = batch.move_to(&stream, wanted.to).or_raise()?;
+    stream.synchronize().or_raise()?;
+    // A legacy tensor cannot say that it may be read only, and need not: its bytes are nobody else's.
+    let options = match wanted.form {
+        Form::Versioned => Options::new(),
+        Form::Legacy => Options::new().with("read-only", "lent"),
+    };
+    let schema = moved.schema().clone();
+    let mut tensor = write(&mut begin(column, session, &schema, wanted.to, wanted, &options)?, moved)?;
+    tensor.set_copied();
+    Ok(tensor)
+}
+
+fn stream_of(session: &HostSession, device: Device) -> PyResult<Stream> {
+    let own = session.stream();
+    if own.device() == device {
+        return Ok(own.clone());
+    }
+    own.memory().default_stream(device).or_raise()
+}
+
+/// Makes a consumer's stream wait until the tensor's bytes are there.
+fn order(
+    session: &HostSession,
+    batch: &DeviceBatch,
+    on: Device,
+    tensor: &Managed,
+    consumer: usize,
+) -> PyResult<()> {
+    // What was made for it is made on our stream; of a legacy tensor nobody can tell.
+    let made = tensor.is_copied() || !tensor.is_versioned();
+    let mut moments = Vec::new();
+    if !made {
+        batch.columns().iter().for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
+        moments.retain(|ready| !ready.is_now());
+        if moments.is_empty() {
+            return Ok(());
+        }
+    }
+    let memory = session.stream().memory();
+    // SAFETY: the consumer's stream is a live one for this call, by the standard.
+    let consumer = unsafe { memory.adopt_stream(on, consumer as *mut c_void) }.or_raise()?;
+    if made {
+        let ready = stream_of(session, on)?.record().or_raise()?;
+        return consumer.wait(&ready).or_raise();
+    }
+    moments.into_iter().try_for_each(|ready| consumer.wait(ready)).or_raise()
+}
+
+/// Every buffer of an array and of those below it.
+pub fn each_buffer<'a>(array: &'a DeviceArray, f: &mut impl FnMut(&'a Buffer)) {
+    array.buffers().iter().flatten().for_each(&mut *f);
+    array.children().iter().for_each(|child| each_buffer(child, f));
+}
