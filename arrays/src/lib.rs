@@ -32,7 +32,7 @@ pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nulls::count_nulls;
-pub use print::format_batch;
+pub use print::{cells, format_batch, header, lines};
 pub use validate::{Level, validate};
 
 /// How deep schemas and arrays may nest, the column itself counted.

@@ -64,5 +64,5 @@ pub use plugin::Plugin;
 pub use reader::{ReadOptions, Reader};
 pub use session::{Session, SessionBuilder};
 pub use size::parse_bytes;
-pub use table::{ColumnSlice, IpcForm, Native, Table, Validity, Values};
+pub use table::{ColumnSlice, IpcForm, Native, Shown, Table, Validity, Values};
 pub use writer::{Finished, WriteOptions, Writer};

@@ -5,13 +5,15 @@ mod build;
 mod column;
 mod device;
 mod files;
+mod show;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{DeviceBatch, format_batch};
+use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Device, Error as ApiError};
 
 pub use column::{ColumnSlice, Native, Validity, Values};
 pub use files::IpcForm;
+pub use show::Shown;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
@@ -123,21 +125,6 @@ impl Table {
             session: self.session.clone(),
             schema: self.schema.clone(),
         })
-    }
-
-    /// The first `max_rows` rows as text. Only what is shown is copied to the host.
-    pub fn format(&self, max_rows: usize) -> Result<String> {
-        let mut text = String::new();
-        let mut left = max_rows;
-        for batch in &self.batches {
-            if left == 0 {
-                break;
-            }
-            let shown = format_batch(batch, left, self.session.stream());
-            text += &shown.map_err(|error| Error::data("cannot show the table", error))?;
-            left = left.saturating_sub(batch.len());
-        }
-        Ok(text)
     }
 
     fn moved_to_session(&self, batch: DeviceBatch) -> Result<DeviceBatch> {
