@@ -218,9 +218,6 @@ impl Column {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let table = self.table()?;
-        let rows = detached(py, || table.format(crate::table::SHOWN_ROWS))?;
-        let (device, len) = (device_of(table), table.rows());
-        Ok(format!("crossdock.Column: {} on {device}, {len} values\n{rows}", self.field.data_type()))
+        crate::show::column(py, self.name(), &self.r#type(), self.table()?)
     }
 }

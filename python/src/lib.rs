@@ -23,6 +23,7 @@ mod process;
 mod progress;
 mod schema;
 mod session;
+mod show;
 mod table;
 mod work;
 

@@ -16,9 +16,6 @@ use crate::schema::{Schema, index_of};
 use crate::session::Shared;
 use crate::work::detached;
 
-/// How many rows `repr` shows.
-pub const SHOWN_ROWS: usize = 10;
-
 /// Columns of one length, on a device. Tables do not change; slices and selections share their buffers.
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
 pub struct Table(Own<Held>);
@@ -267,13 +264,11 @@ impl Table {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let table = self.table()?;
-        let rows = detached(py, || table.format(SHOWN_ROWS))?;
-        Ok(format!(
-            "crossdock.Table: {} rows, {} columns on {}\n{rows}",
-            table.rows(),
-            table.schema().fields().len(),
-            device_of(table)
-        ))
+        crate::show::table(py, self.table()?)
+    }
+
+    /// What notebooks show.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        crate::show::html(py, self.table()?)
     }
 }
