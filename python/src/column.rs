@@ -1,14 +1,18 @@
 //! `Column`.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 
 use arrow_schema::FieldRef;
 use crossdock::Table as HostTable;
 use pyo3::exceptions::PyIndexError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow_out::{Exported, refuse_unknown};
+use crate::buffer_protocol;
+use crate::cuda_array_interface;
 use crate::dlpack_out;
 use crate::dlpack_tensor::number_of;
 use crate::errors::OrRaise;
@@ -215,6 +219,36 @@ impl Column {
     /// DLPack's number of the kind of device that it lies on, and the device's own.
     fn __dlpack_device__(&self) -> PyResult<(i32, i32)> {
         number_of(device_of(self.table()?))
+    }
+
+    /// The column for numba, cupy and others, as version 3 of the interface has it: on CUDA devices, to be read only.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        cuda_array_interface::of_column(py, self)
+    }
+
+    /// # Safety
+    /// Called by Python, with a view to fill in.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        // SAFETY: Python's own view.
+        unsafe { buffer_protocol::get(slf, view, flags) }
+    }
+
+    /// # Safety
+    /// Called by Python, with a view that was filled in.
+    unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
+        // SAFETY: Python releases a view once.
+        unsafe { buffer_protocol::release(view) }
+    }
+
+    /// numpy's view of it, to be read only; a copy where `copy=True`, or where another dtype is asked for.
+    #[pyo3(signature = (dtype=None, copy=None))]
+    fn __array__<'py>(
+        slf: &Bound<'py, Self>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        buffer_protocol::array(slf, dtype, copy)
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

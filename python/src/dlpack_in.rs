@@ -37,7 +37,8 @@ pub fn from_dlpack<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
     let bare = wishes.schema.is_none() && wishes.bools.is_none() && wishes.masks.is_none();
-    let several = x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    let several =
+        x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
     if bare && !several {
         let column = column_of(py, shared, ask(py, shared, x)?)?;
         return Ok(Bound::new(py, column)?.into_any());
@@ -103,9 +104,9 @@ fn given<'py>(x: &Bound<'py, PyAny>, schema: Option<&Schema>) -> PyResult<Given<
     if let Ok(dict) = x.cast::<PyDict>() {
         let mut names = Vec::with_capacity(dict.len());
         for key in dict.keys() {
-            let key = key.cast::<PyString>().map_err(|_| {
-                PyTypeError::new_err(format!("a column's name: expected a str, got {key}"))
-            })?;
+            let key = key
+                .cast::<PyString>()
+                .map_err(|_| PyTypeError::new_err(format!("a column's name: expected a str, got {key}")))?;
             names.push(key.to_str()?.to_owned());
         }
         let Some(schema) = schema else { return Ok((Some(names), dict.values().iter().collect())) };
@@ -114,7 +115,8 @@ fn given<'py>(x: &Bound<'py, PyAny>, schema: Option<&Schema>) -> PyResult<Given<
             return Err(PyKeyError::new_err(format!("{unknown:?} is not among the columns {wanted:?}")));
         }
         let value = |name: &String| {
-            dict.get_item(name)?.ok_or_else(|| PyKeyError::new_err(format!("no tensor for the column {name:?}")))
+            dict.get_item(name)?
+                .ok_or_else(|| PyKeyError::new_err(format!("no tensor for the column {name:?}")))
         };
         let values = wanted.iter().map(value).collect::<PyResult<_>>()?;
         return Ok((Some(wanted), values));

@@ -133,7 +133,7 @@ pub unsafe fn after(ours: &Stream, theirs: usize) -> PyResult<()> {
 
 /// A tensor on another device than the session's is carried over on the session's stream, which waits for no stream of that
 /// device: the host waits.
-fn settle(py: Python<'_>, shared: &Shared, ours: &Stream) -> PyResult<()> {
+pub fn settle(py: Python<'_>, shared: &Shared, ours: &Stream) -> PyResult<()> {
     if ours.device() == shared.session.device() {
         return Ok(());
     }

@@ -169,7 +169,9 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
     if from != wanted.to {
         if wanted.copying == Copying::Never {
             let to = wanted.to;
-            return Err(unavailable(format!("it lies on {from}: on {to} it is a copy, and copy=False was given")));
+            return Err(unavailable(format!(
+                "it lies on {from}: on {to} it is a copy, and copy=False was given"
+            )));
         }
         return py.detach(|| copied_to(column, session, batch, from, wanted));
     }
@@ -290,7 +292,10 @@ fn order(
     let made = tensor.is_copied() || !tensor.is_versioned();
     let mut moments = Vec::new();
     if !made {
-        batch.columns().iter().for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
+        batch
+            .columns()
+            .iter()
+            .for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
         moments.retain(|ready| !ready.is_now());
         if moments.is_empty() {
             return Ok(());

@@ -73,7 +73,8 @@ impl ExchangeApi {
                 header = header.as_ref()?.prev_api;
             }
             let api = header.cast::<DLPackExchangeAPI>().as_ref()?;
-            let whole = api.managed_tensor_from_py_object_no_sync.is_some() && api.current_work_stream.is_some();
+            let whole =
+                api.managed_tensor_from_py_object_no_sync.is_some() && api.current_work_stream.is_some();
             whole.then_some(Self(api))
         }
     }
@@ -108,6 +109,7 @@ impl ExchangeApi {
 
 /// What a function has raised; one that failed without raising is its library's mistake.
 fn raised(py: Python<'_>, function: &str) -> PyErr {
-    PyErr::take(py)
-        .unwrap_or_else(|| PySystemError::new_err(format!("{ATTRIBUTE}: {function} failed, and raised nothing")))
+    PyErr::take(py).unwrap_or_else(|| {
+        PySystemError::new_err(format!("{ATTRIBUTE}: {function} failed, and raised nothing"))
+    })
 }

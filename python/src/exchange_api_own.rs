@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Device;
+use dlpark::DlpackFlags;
 use dlpark::ffi::{
     DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion,
     DLTensor,
 };
 use dlpark::metadata::Dynamic;
-use dlpark::DlpackFlags;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -218,7 +218,8 @@ unsafe extern "C" fn allocate(
 unsafe fn allocated(py: Python<'_>, prototype: *mut DLTensor) -> PyResult<*mut DLManagedTensorVersioned> {
     // SAFETY: by this function's own contract.
     let prototype = unsafe { prototype.as_ref() }.ok_or_else(|| usage("a NULL prototype was given"))?;
-    let ndim = usize::try_from(prototype.ndim).map_err(|_| usage("a prototype of less than no dimensions"))?;
+    let ndim =
+        usize::try_from(prototype.ndim).map_err(|_| usage("a prototype of less than no dimensions"))?;
     let shape = match NonNull::new(prototype.shape).filter(|_| ndim > 0) {
         // SAFETY: as many sizes as dimensions.
         Some(shape) => unsafe { std::slice::from_raw_parts(shape.as_ptr(), ndim) },
@@ -228,7 +229,8 @@ unsafe fn allocated(py: Python<'_>, prototype: *mut DLTensor) -> PyResult<*mut D
     let elements = shape.iter().try_fold(1usize, |n, size| n.checked_mul(usize::try_from(*size).ok()?));
     let bits = usize::from(prototype.dtype.bits) * usize::from(prototype.dtype.lanes);
     let bytes = elements.and_then(|n| n.checked_mul(bits)).map(|bits| bits.div_ceil(8));
-    let bytes = bytes.ok_or_else(|| usage(format!("a prototype of shape {shape:?}: no memory is so large")))?;
+    let bytes =
+        bytes.ok_or_else(|| usage(format!("a prototype of shape {shape:?}: no memory is so large")))?;
     let device = match prototype.device.device_type {
         DLDeviceType::CPU => Device::CPU,
         DLDeviceType::CUDA => Device::cuda(prototype.device.device_id.into()),

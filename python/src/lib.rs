@@ -6,9 +6,11 @@
 
 mod arrow_in;
 mod arrow_out;
+mod buffer_protocol;
 mod bytes;
 mod capsules;
 mod column;
+mod cuda_array_interface;
 mod device;
 mod dlpack_formats;
 mod dlpack_in;
