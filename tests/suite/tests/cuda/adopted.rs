@@ -93,6 +93,10 @@ fn what_is_allocated_on_a_strangers_stream_outlives_it() {
         other.mark_lent();
         stranger.destroy_stream(theirs);
         drop(other);
+        // Nor is it handed out as one of ours.
+        let next = memory.create_stream(GPU).unwrap();
+        assert_ne!(next.native(), theirs);
+        drop(copied(&session, &next, &from));
         assert_eq!(&*ours.host_view(session.stream()).unwrap(), bytes(&values(4)), "round {round}");
     }
     drop(from);
@@ -128,7 +132,9 @@ fn a_moment_on_one_threads_stream_is_waited_for_on_anothers() {
     let released = Arc::<AtomicUsize>::default();
     let source = stranger.upload(&bytes(&values(5)));
     let adopted = adopt(&session, GPU, PER_THREAD);
-    let ours = copied(&session, &adopted, &lent(GPU, source, BYTES, Ready::Now, &released));
+    // Kept, since its release would be a moment that the host waits for.
+    let from = lent(GPU, source, BYTES, Ready::Now, &released);
+    let ours = copied(&session, &adopted, &from);
     let read = std::thread::scope(|scope| {
         let there = || {
             stranger.enter();
@@ -138,6 +144,7 @@ fn a_moment_on_one_threads_stream_is_waited_for_on_anothers() {
         scope.spawn(there).join().unwrap()
     });
     assert_eq!(read, bytes(&values(5)));
+    drop(from);
     wait_for(|| released.load(Ordering::SeqCst) == 1);
     stranger.free(source);
     drop((ours, adopted, session));
