@@ -8,9 +8,9 @@ use crossdock_arrays::{
 };
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{Device, Owned, Result, abi};
-use pyo3::exceptions::PyNotImplementedError;
+use pyo3::exceptions::{PyAttributeError, PyNotImplementedError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::capsules::{give, take};
 use crate::errors::{OrRaise, usage};
@@ -33,6 +33,22 @@ pub fn refuse_unknown(protocol: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyR
         }
     }
     Ok(())
+}
+
+/// The method of `of` that gives all of it as one array, under a protocol's name. It is not there where there are several
+/// batches: libraries take the first protocol that they find, and would not look for a stream.
+pub fn as_one_array<'py, T>(
+    of: &Bound<'py, T>,
+    table: &HostTable,
+    method: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    match table.batches().len() {
+        0 | 1 => of.as_any().getattr(method),
+        n => Err(PyAttributeError::new_err(format!(
+            "it is in {n} pieces, and an array is one: use __arrow_c_stream__ or __arrow_c_device_stream__, or the pieces \
+             one by one (a table's batches(), a column's chunk(i))"
+        ))),
+    }
 }
 
 impl Exported<'_> {
@@ -70,7 +86,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
-        let batch = self.only_batch("__arrow_c_device_stream__")?;
+        let batch = self.only_batch()?;
         let array = py.detach(|| self.raw_device_array(&batch)).or_raise()?;
         PyTuple::new(py, [self.schema(py)?, give(py, array)?])
     }
@@ -82,7 +98,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
-        let batch = self.only_batch("__arrow_c_stream__")?;
+        let batch = self.only_batch()?;
         let array = py.detach(|| -> Result<abi::ArrowArray> {
             let stream = self.stream(&batch)?;
             let batch = batch.move_to(&stream, Device::CPU)?;
@@ -161,14 +177,11 @@ impl Exported<'_> {
         own.memory().default_stream(batch.device())
     }
 
-    fn only_batch(&self, instead: &str) -> PyResult<DeviceBatch> {
+    fn only_batch(&self) -> PyResult<DeviceBatch> {
         match self.table.batches() {
             [batch] => Ok(batch.clone()),
             [] => self.table.empty_batch().or_raise(),
-            batches => Err(usage(format!(
-                "it has {} batches, and an array is one: use {instead}, or combine_batches() first",
-                batches.len()
-            ))),
+            batches => Err(usage(format!("it is in {} pieces, and an array is one", batches.len()))),
         }
     }
 }

@@ -7,10 +7,11 @@ use arrow_schema::FieldRef;
 use crossdock::Table as HostTable;
 use pyo3::exceptions::PyIndexError;
 use pyo3::ffi;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::arrow_out::{Exported, refuse_unknown};
+use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::buffer_protocol;
 use crate::cuda_array_interface;
 use crate::dlpack_out;
@@ -155,8 +156,13 @@ impl Column {
         self.exported()?.schema(py)
     }
 
+    #[getter]
+    fn __arrow_c_device_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_device_array"))
+    }
+
     #[pyo3(signature = (requested_schema=None, **kwargs))]
-    fn __arrow_c_device_array__<'py>(
+    fn _arrow_c_device_array<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
@@ -166,8 +172,13 @@ impl Column {
         self.exported()?.device_array(py, requested_schema)
     }
 
+    #[getter]
+    fn __arrow_c_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_array"))
+    }
+
     #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_array__<'py>(
+    fn _arrow_c_array<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,

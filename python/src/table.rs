@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use crossdock::Table as HostTable;
 use crossdock_plugin_api::{Device, Options};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use crate::arrow_out::{Exported, refuse_unknown};
+use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
 use crate::errors::OrRaise;
 use crate::process::Own;
@@ -223,8 +224,13 @@ impl Table {
         self.exported()?.schema(py)
     }
 
+    #[getter]
+    fn __arrow_c_device_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_device_array"))
+    }
+
     #[pyo3(signature = (requested_schema=None, **kwargs))]
-    fn __arrow_c_device_array__<'py>(
+    fn _arrow_c_device_array<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
@@ -234,8 +240,13 @@ impl Table {
         self.exported()?.device_array(py, requested_schema)
     }
 
+    #[getter]
+    fn __arrow_c_array__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        as_one_array(slf, slf.get().table()?, intern!(slf.py(), "_arrow_c_array"))
+    }
+
     #[pyo3(signature = (requested_schema=None))]
-    fn __arrow_c_array__<'py>(
+    fn _arrow_c_array<'py>(
         &self,
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,

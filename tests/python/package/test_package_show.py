@@ -1,0 +1,62 @@
+"""What people see: in a terminal and in a notebook."""
+
+import html.parser
+
+import pyarrow as pa
+
+HOSTILE = "<script>alert('1')</script> & \"two\""
+
+
+class Cells(html.parser.HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.cells = [], []
+
+    def handle_starttag(self, tag, attrs):
+        assert not attrs, f"<{tag} {attrs}>"
+        self.tags.append(tag)
+
+    def handle_data(self, data):
+        if self.tags[-1] in ("th", "td") and data != "\n":
+            self.cells.append(data)
+
+
+def test_a_table_shows_the_first_rows_of_all_its_batches_under_one_header(session):
+    batch = pa.record_batch({"a": [1, 2, 3], "text": ["x", None, "z"]})
+    lines = repr(session.from_arrow(pa.Table.from_batches([batch] * 5))).splitlines()
+    assert lines[0] == "crossdock.Table: 15 rows, 2 columns on cpu"
+    assert [line.split() for line in lines[1:3]] == [["a", "text"], ["Int64", "Utf8"]]
+    rows = [line.split() for line in lines[3:13]]
+    assert rows == [["1", "x"], ["2", "null"], ["3", "z"]] * 3 + [["1", "x"]]
+    assert lines[13:] == ["... 5 more rows"]
+
+
+def test_a_short_table_an_empty_one_and_one_without_columns_are_shown_whole(session):
+    assert repr(session.from_arrow(pa.table({"a": [7]}))).splitlines()[1:] == ["a", "Int64", "7"]
+    assert repr(session.from_arrow(pa.table({"a": pa.array([], pa.int8())}))).splitlines()[1:] == ["a", "Int8"]
+    without = pa.RecordBatch.from_struct_array(pa.array([{}] * 3, pa.struct([])))
+    assert repr(session.from_arrow(without)) == "crossdock.Table: 3 rows, 0 columns on cpu\n"
+
+
+def test_a_column_names_itself_once(session):
+    table = session.from_arrow(pa.table({"day": pa.array(range(12), pa.int8())}))
+    first, *rows = repr(table["day"]).splitlines()
+    assert first == 'crossdock.Column "day": Int8, 12 values on cpu'
+    assert rows == [*map(str, range(10)), "... 2 more values"]
+
+
+def test_notebooks_get_html_in_which_every_text_is_escaped(session):
+    table = session.from_arrow(pa.table({HOSTILE: [HOSTILE, "b"] * 6, "n": range(12)}))
+    html = table._repr_html_()
+    cells = Cells()
+    cells.feed(html)
+    assert set(cells.tags) <= {"div", "p", "table", "tr", "th", "td"}
+    assert cells.cells[:6] == [HOSTILE, "n", "Utf8", "Int64", HOSTILE, "0"]
+    assert len(cells.cells) == 2 * 12
+    assert "12 rows, 2 columns on cpu" in html and "... 2 more rows" in html
+
+
+def test_schemas_and_fields_read_as_name_and_type(session):
+    schema = session.from_arrow(pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.string())]).empty_table()).schema
+    assert repr(schema) == "a: Int8 not null\nb: Utf8" and repr(schema[1]) == "b: Utf8"
+    assert (schema[0].name, schema[0].type, schema[0].nullable) == ("a", "Int8", False)
