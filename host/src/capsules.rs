@@ -32,6 +32,7 @@ impl Session {
         let device_type = self.device().r#type;
         let choose = |registry: &Registry<'_>| registry.choose_capsules(wanted, way, device_type);
         let Choice { plugin, format } = self.choose(Some(wanted), choose)?;
+        let plugin = self.usable(plugin)?;
         let what = match way {
             Way::In => format!("read capsules as {}", format.name),
             Way::Out => format!("write batches as {}", format.name),

@@ -2,6 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
@@ -21,6 +22,8 @@ pub struct Plugin {
     account: Arc<Account>,
     importer_formats: Vec<Format>,
     exporter_formats: Vec<Format>,
+    /// Whether it has said that it panicked: nothing more is to be had of it.
+    poisoned: AtomicBool,
     retired: ManuallyDrop<Retired>,
 }
 
@@ -39,8 +42,9 @@ impl Plugin {
         let instance = unsafe { Instance::create(loaded.entry, host.as_ptr()) }.map_err(refuse)?;
         let own_references = host.references();
         let retired = ManuallyDrop::new(Retired { instance, host, own_references });
-        let mut plugin =
-            Self { loaded, account, importer_formats: Vec::new(), exporter_formats: Vec::new(), retired };
+        let (importer_formats, exporter_formats) = (Vec::new(), Vec::new());
+        let poisoned = AtomicBool::new(false);
+        let mut plugin = Self { loaded, account, importer_formats, exporter_formats, poisoned, retired };
         plugin.ask_formats().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
         Ok(Arc::new(plugin))
     }
@@ -90,8 +94,16 @@ impl Plugin {
         &self.account
     }
 
+    /// Whether it panicked.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
     /// What it reported, as the host's error.
     pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {
+        if source.code() == crossdock_plugin_api::Code::PANICKED {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
         match source.code() {
             crossdock_plugin_api::Code::CANCELLED => Error::Cancelled,
             _ => Error::Plugin { plugin: self.to_string(), what: what.into(), source },

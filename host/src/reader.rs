@@ -59,10 +59,23 @@ impl Session {
     pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
         let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
+        self.read_by(Choice { plugin, ..choice }, input, options)
+    }
+
+    /// The same by the session's own instance of the plugin: nothing is made for it, and its memory is counted with all
+    /// that the instance has.
+    pub fn read_shared(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
+        let choice = self.recognise(&input, options.from.as_deref())?;
+        let plugin = self.usable(choice.plugin)?;
+        self.read_by(Choice { plugin, ..choice }, input, options)
+    }
+
+    fn read_by(&self, choice: Choice, input: Input, options: &ReadOptions) -> Result<Reader> {
+        let Choice { plugin, format } = choice;
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
-        let what = format!("read '{}' as {}", input.name(), choice.format.name);
+        let what = format!("read '{}' as {}", input.name(), format.name);
         let api_input = ApiInput::Source(Source::new(input.shared()));
-        let (format, what) = (choice.format.name.as_str().into(), what.into());
+        let (format, what) = (format.name.as_str().into(), what.into());
         let mut reader =
             Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
         reader.input = Some(input);

@@ -25,7 +25,7 @@ struct Inner {
     /// The host's own use of memory: for tables, and for moves between devices.
     stream: Stream,
     /// Instances to ask for formats, made when first needed.
-    plugins: Mutex<Option<Arc<[Arc<Plugin>]>>>,
+    plugins: Arc<Mutex<Option<Arc<[Arc<Plugin>]>>>>,
 }
 
 /// How a [`Session`] is to be.
@@ -96,7 +96,7 @@ impl SessionBuilder {
             validate: self.validate,
             account,
             stream,
-            plugins: Mutex::new(None),
+            plugins: Arc::default(),
         })))
     }
 }
@@ -130,7 +130,6 @@ impl Session {
     /// The same session, whose work this flag stops instead: for callers who stop one piece of work.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
         let own = &*self.0;
-        let plugins = own.plugins.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Session(Arc::new(Inner {
             host: own.host.clone(),
             settings: own.settings,
@@ -138,7 +137,7 @@ impl Session {
             validate: own.validate,
             account: own.account.clone(),
             stream: own.stream.clone(),
-            plugins: Mutex::new(plugins),
+            plugins: own.plugins.clone(),
         }))
     }
 
@@ -195,6 +194,21 @@ impl Session {
     /// [`Error::Usage`] where there is none, [`Error::Refused`] where it fails a check or to make an instance.
     pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
         self.fresh(name, name)
+    }
+
+    /// The session's own instance of a plugin that was chosen: another one in its place where that has panicked.
+    pub(crate) fn usable(&self, chosen: Arc<Plugin>) -> Result<Arc<Plugin>> {
+        if !chosen.is_poisoned() {
+            return Ok(chosen);
+        }
+        let new = self.plugin(chosen.name())?;
+        let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plugins) = &mut *plugins {
+            let others =
+                plugins.iter().map(|plugin| if Arc::ptr_eq(plugin, &chosen) { &new } else { plugin });
+            *plugins = others.cloned().collect();
+        }
+        Ok(new)
     }
 
     /// A new instance of a plugin, whose memory is counted as `account`.

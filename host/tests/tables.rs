@@ -11,7 +11,9 @@ use arrow_array::{
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use common::mini;
 use crossdock::api::Device;
-use crossdock::{ColumnSlice, Error, Session, Table};
+use crossdock::registry::Way;
+use crossdock::sink::{Output, VecSink};
+use crossdock::{ColumnSlice, Error, Session, Table, WriteOptions};
 use crossdock_test_support::devices;
 
 fn session(device: Device) -> Session {
@@ -189,4 +191,100 @@ fn tables_are_read_from_and_written_to_files_that_a_plugin_knows() {
 fn arrow_ipc_without_its_plugin_is_an_error_that_names_it() {
     let error = Table::from_ipc_bytes(&session(Device::CPU), vec![0; 8]).err().unwrap();
     assert!(error.to_string().contains("arrow-ipc"), "{error}");
+}
+
+/// Numbers 0 to 7 and their names, in batches of 3, 0, 4 and 1 rows.
+fn in_pieces(session: &Session) -> Table {
+    let batch = |rows: std::ops::Range<i32>| {
+        let names: Vec<_> = rows.clone().map(|n| n.to_string()).collect();
+        let columns: Vec<(&str, Arc<dyn Array>)> = vec![
+            ("n", Arc::new(Int32Array::from_iter_values(rows))),
+            ("name", Arc::new(StringArray::from(names))),
+        ];
+        RecordBatch::try_from_iter(columns).unwrap()
+    };
+    let batches = [batch(0..3), batch(3..3), batch(3..7), batch(7..8)];
+    Table::from_record_batches(session, batches[0].schema(), &batches).unwrap()
+}
+
+fn numbers(table: &Table) -> Vec<i32> {
+    let batches = table.to_record_batches().unwrap();
+    let column = |batch: &RecordBatch| {
+        let n = batch.column_by_name("n").unwrap().as_any().downcast_ref::<Int32Array>().unwrap();
+        n.values().to_vec()
+    };
+    batches.iter().flat_map(column).collect()
+}
+
+#[test]
+fn rows_are_sliced_over_batches_and_end_where_the_table_does() {
+    for device in devices().iter().copied() {
+        let session = session(device);
+        let table = in_pieces(&session);
+        for (offset, rows, expected) in
+            [(0, 8, 0..8), (2, 3, 2..5), (3, 4, 3..7), (6, 99, 6..8), (8, 1, 8..8)]
+        {
+            let slice = table.slice(offset, rows).unwrap();
+            assert_eq!(
+                numbers(&slice),
+                expected.clone().collect::<Vec<_>>(),
+                "{offset}..+{rows} on {device}"
+            );
+            assert_eq!(slice.rows(), expected.len() as u64);
+        }
+        assert_eq!(table.slice(u64::MAX, u64::MAX).unwrap().rows(), 0);
+    }
+}
+
+#[test]
+fn columns_are_selected_in_the_order_asked_for_and_others_are_refused() {
+    let session = session(Device::CPU);
+    let table = in_pieces(&session);
+    let chosen = table.select(&[1, 0, 1]).unwrap();
+    let names: Vec<_> = chosen.schema().fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!((names, chosen.rows()), (vec!["name", "n", "name"], 8));
+    let error = table.select(&[2]).err().unwrap();
+    assert!(matches!(error, Error::Usage(_)) && error.to_string().contains("columns 0 to 2"), "{error}");
+}
+
+#[test]
+fn a_table_moves_to_every_device_and_back() {
+    for (from, to) in devices().iter().flat_map(|from| devices().iter().map(move |to| (*from, *to))) {
+        let session = session(from);
+        let table = in_pieces(&session);
+        let there = table.move_to(to).unwrap();
+        assert!(there.batches().iter().filter(|batch| !batch.is_empty()).all(|batch| batch.device() == to));
+        assert_eq!(numbers(&there.move_to(from).unwrap()), numbers(&table), "{from} to {to}");
+    }
+}
+
+#[test]
+fn a_flag_stops_one_piece_of_work_and_not_the_session() {
+    let session = session(Device::CPU);
+    let table = in_pieces(&session).slice(0, 3).unwrap();
+    let flag = crossdock::api::CancelFlag::new();
+    let stopped = session.with_cancel_flag(flag.clone());
+    flag.cancel();
+    let options = WriteOptions { to: Some("mini".into()), ..Default::default() };
+    let write = |session: &Session| {
+        let ours = Table::from_batches(session, table.schema().clone(), table.batches().to_vec()).unwrap();
+        ours.select(&[0]).unwrap().write_to(Output::Memory(VecSink::new()), &options)
+    };
+    assert!(matches!(write(&stopped), Err(Error::Cancelled)));
+    write(&session).unwrap();
+}
+
+#[test]
+fn an_instance_that_panicked_is_replaced_and_the_session_goes_on() {
+    let session = session(Device::CPU);
+    let write = |name: &str| {
+        let schema = Arc::new(Schema::new(vec![Field::new(name, DataType::Int32, false)]));
+        let table = Table::from_columns(&session, schema.clone(), &[ColumnSlice::new(&[1i32][..])]).unwrap();
+        let format = session.capsule_format("mini-capsules", Way::Out).unwrap();
+        format.write(&schema, &Default::default())?.write(table.batches()[0].clone())
+    };
+    assert_eq!(write("n").unwrap().len(), 2);
+    let error = write("panic").err().unwrap();
+    assert!(error.one_line().contains("panicked"), "{error:?}");
+    assert_eq!(write("n").unwrap().len(), 2, "by another instance");
 }

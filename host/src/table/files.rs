@@ -46,7 +46,7 @@ impl Table {
     /// A file of any format that a plugin reads, recognised by its bytes.
     pub fn read(session: &Session, path: impl AsRef<Path>) -> Result<Self> {
         let input = Input::open(path, session.cancel_flag())?;
-        Self::from_reader(session, session.read(input, &ReadOptions::default())?)
+        Self::from_reader(session, session.read_shared(input, &ReadOptions::default())?)
     }
 
     /// Arrow IPC in memory, either form. On `cpu` the columns are parts of `bytes`.
@@ -59,7 +59,7 @@ impl Table {
         // A file begins with its magic number; streams of old writers begin with nothing that could be recognised.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
         let options = ReadOptions { from: Some(form.name().into()), ..ReadOptions::default() };
-        Self::from_reader(session, session.read(input, &options)?)
+        Self::from_reader(session, session.read_shared(input, &options)?)
     }
 
     /// Writes a file of the format that its ending says. It appears whole or not at all.

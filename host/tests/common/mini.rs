@@ -1,5 +1,5 @@
 //! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
-//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics,
+//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics, as does a column called "panic" in capsules,
 //! and a batch of one value is lost on its way back from capsules.
 
 use std::sync::Arc;
@@ -260,6 +260,10 @@ impl BatchWriter for MiniWriter {
     fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         assert!(batch_schema(&batch)?.is_none());
         let Some(sink) = &mut self.sink else {
+            assert!(
+                self.schema.fields().iter().all(|field| field.name() != "panic"),
+                "a column called panic"
+            );
             let mut raw = batch.into_raw();
             // SAFETY: the batch was the `Owned` one's, and it has no schema of its own.
             let array = unsafe { Owned::take(&mut raw.array) };
