@@ -16,6 +16,9 @@ use crate::registry::Registry;
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
 
+/// An instance of each plugin that can be loaded.
+type Instances = Arc<[Arc<Plugin>]>;
+
 struct Inner {
     host: Host,
     settings: SessionSettings,
@@ -25,7 +28,7 @@ struct Inner {
     /// The host's own use of memory: for tables, and for moves between devices.
     stream: Stream,
     /// Instances to ask for formats, made when first needed.
-    plugins: Arc<Mutex<Option<Arc<[Arc<Plugin>]>>>>,
+    plugins: Arc<Mutex<Option<Instances>>>,
 }
 
 /// How a [`Session`] is to be.
@@ -172,7 +175,7 @@ impl Session {
     }
 
     /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
-    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Arc<[Arc<Plugin>]> {
+    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances {
         let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plugins) = &*plugins {
             return plugins.clone();
