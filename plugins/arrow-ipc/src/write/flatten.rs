@@ -165,7 +165,8 @@ impl Flattener<'_> {
 
     /// `len` bits from `first` on, beginning at bit 0.
     fn bits(&self, buffer: Option<&Buffer>, first: usize, len: usize) -> Result<Chunk> {
-        if first.is_multiple_of(8) {
+        // Of no bits there need not be a buffer, wherever in a byte they would begin.
+        if len == 0 || first.is_multiple_of(8) {
             return Chunk::of(buffer, first / 8, len.div_ceil(8));
         }
         let bytes = (first % 8 + len).div_ceil(8);

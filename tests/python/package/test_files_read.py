@@ -1,0 +1,182 @@
+"""Arrow IPC from wherever Python has it, and files that are none."""
+
+import io
+import mmap
+import os
+import pathlib
+import threading
+
+import crossdock as cd
+import pyarrow as pa
+import pytest
+from peers import FORMS, assert_equal, read, write
+from samples import SAMPLES, make, mixed
+
+
+def batches_of(table):
+    return pa.schema(table), [pa.record_batch(batch) for batch in table.batches()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_sample_is_read_from_a_path_and_from_bytes(session, tmp_path, name, form):
+    path = tmp_path / f"in{FORMS[form]}"
+    write(path, form, *make(name))
+    expected = read(path, form)
+    assert_equal(expected, batches_of(session.read_ipc(path)))
+    assert_equal(expected, batches_of(session.read_ipc(path.read_bytes())))
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_compressed_is_read(session, tmp_path, form, compression):
+    path = tmp_path / f"in{FORMS[form]}"
+    batch = mixed()
+    write(path, form, batch.schema, [batch, batch.slice(3, 7)], compression=compression)
+    assert_equal(read(path, form), batches_of(session.read_ipc(path)))
+
+
+@pytest.fixture
+def path(tmp_path):
+    write(tmp_path / "in.arrow", "file", mixed().schema, [mixed()] * 2)
+    return tmp_path / "in.arrow"
+
+
+SOURCES = {
+    "str": str,
+    "pathlib": pathlib.Path,
+    "bytes": lambda path: path.read_bytes(),
+    "bytearray": lambda path: bytearray(path.read_bytes()),
+    "memoryview": lambda path: memoryview(path.read_bytes()),
+    "memoryview of words": lambda path: memoryview(path.read_bytes() + bytes(-path.stat().st_size % 4)).cast("I"),
+    "pyarrow.Buffer": lambda path: pa.py_buffer(path.read_bytes()),
+    "BytesIO": lambda path: io.BytesIO(path.read_bytes()),
+    "open file": lambda path: path.open("rb"),
+    "raw file": lambda path: path.open("rb", buffering=0),
+    "pyarrow file": lambda path: pa.OSFile(str(path)),
+    "mmap": lambda path: memoryview(mmap.mmap(os.open(path, os.O_RDONLY), 0, access=mmap.ACCESS_READ)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_table_is_read_from_everything_that_python_has_bytes_in(session, path, source):
+    if source == "memoryview of words":
+        # A stream ends by itself, so that what pads it to words does no harm.
+        write(path, "stream", mixed().schema, [mixed()] * 2)
+    given = SOURCES[source](path)
+    assert session.read_ipc(given).to_pyarrow().equals(pa.Table.from_batches([mixed()] * 2))
+
+
+def test_numpy_arrays_of_bytes_are_bytes(session, path):
+    numpy = pytest.importorskip("numpy")
+    assert session.read_ipc(numpy.frombuffer(path.read_bytes(), "uint8")).num_rows == 2 * len(mixed())
+    with pytest.raises((cd.UsageError, TypeError), match="contiguous|no bytes"):
+        session.read_ipc(numpy.zeros((8, 8), "uint8")[:, ::2])
+
+
+def test_columns_on_the_cpu_are_parts_of_the_bytes_and_keep_them(session, tmp_path):
+    write(tmp_path / "in.arrow", "file", mixed().schema, [mixed()])
+    bytes_there = bytearray((tmp_path / "in.arrow").read_bytes())
+    numpy = pytest.importorskip("numpy")
+    begin = numpy.frombuffer(bytes_there, "uint8").ctypes.data
+    column = session.read_ipc(bytes_there)["n"].to_pyarrow()
+    address = column.chunk(0).buffers()[1].address
+    assert begin <= address < begin + len(bytes_there)
+    with pytest.raises(BufferError):
+        bytes_there.append(0)
+    del column
+    session.synchronize()
+    bytes_there.append(0)
+
+
+def test_a_file_object_is_read_from_where_it_stands(session, path):
+    file = io.BytesIO(b"before" + path.read_bytes())
+    file.seek(6)
+    assert session.read_ipc(file).num_rows == 2 * len(mixed())
+
+
+def test_a_file_object_that_raises_or_gives_text_is_told_as_it_is(session):
+    class Raises:
+        def read(self, *_):
+            raise LookupError("the tape is torn")
+
+    with pytest.raises(LookupError, match="the tape is torn"):
+        session.read_ipc(Raises())
+    with pytest.raises(TypeError):
+        session.read_ipc(io.StringIO("text"))
+    with pytest.raises(TypeError, match="a int is no path, no file object and no bytes"):
+        session.read_ipc(7)
+
+
+def test_a_pipe_is_read_to_its_end(session, tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    write(tmp_path / "in.arrows", "stream", mixed().schema, [mixed()])
+    writer = threading.Thread(target=lambda: path.write_bytes((tmp_path / "in.arrows").read_bytes()))
+    writer.start()
+    try:
+        assert session.read_ipc(path).to_pyarrow().equals(pa.Table.from_batches([mixed()]))
+    finally:
+        writer.join()
+
+
+def test_what_is_missing_or_not_to_be_read_is_the_error_that_python_has_for_it(session, tmp_path):
+    with pytest.raises(FileNotFoundError, match="missing.arrow"):
+        session.read_ipc(tmp_path / "missing.arrow")
+    with pytest.raises(IsADirectoryError):
+        session.read_ipc(tmp_path)
+
+
+def test_what_is_no_arrow_is_an_error_that_names_the_file(session, tmp_path):
+    letter = b"Dear Sir or Madam, this is no table, though it is long enough to be one."
+    for name, read, expected in [
+        ("letter.arrow", session.read_ipc, cd.DataError),
+        ("letter.arrow", session.read, cd.DataError),
+        ("letter.txt", session.read, cd.UnsupportedError),
+    ]:
+        (tmp_path / name).write_bytes(letter)
+        with pytest.raises(expected, match=name):
+            read(tmp_path / name)
+
+
+def test_every_cut_of_a_file_is_an_error_of_data_and_none_is_a_crash(session, path):
+    whole = path.read_bytes()
+    for end in [0, 1, 5, 6, 7, 8, 12, 100, len(whole) // 2, len(whole) - 10, len(whole) - 1]:
+        with pytest.raises((cd.DataError, cd.UnsupportedError)):
+            session.read_ipc(whole[:end])
+
+
+def test_values_that_contradict_themselves_are_refused_unless_only_the_layout_is_looked_at(path):
+    write(path, "file", pa.schema([("t", pa.string())]), [pa.record_batch({"t": ["aaaa", "bbbb"]})])
+    broken = path.read_bytes().replace(b"aaaabbbb", b"aaa\xffbbbb")
+    with cd.Session() as session, pytest.raises(cd.DataError, match="UTF-8|utf8|utf-8"):
+        session.read_ipc(broken)
+    with cd.Session(validate="layout") as session:
+        assert session.read_ipc(broken).num_rows == 2
+
+
+def test_a_format_is_known_by_its_bytes_or_named(session, path):
+    assert session.read(path).num_rows == 2 * len(mixed())
+    assert session.read(str(path), "arrow-ipc-file").num_rows == 2 * len(mixed())
+    with pytest.raises(cd.Error, match="no-such-format"):
+        session.read(path, "no-such-format")
+    with pytest.raises(cd.Error, match="nonsense"):
+        session.read(path, nonsense="1")
+
+
+def test_progress_is_told_in_bytes_and_ends_at_all_of_them(session, path):
+    told = []
+    session.read(path, progress=lambda done, total: told.append((done, total)))
+    assert told and told == sorted(told)
+    for quiet in (None, False, True):
+        session.read(path, progress=quiet)
+    with pytest.raises(cd.UsageError, match="progress=7: expected"):
+        session.read(path, progress=7)
+
+
+def test_a_progress_function_that_raises_ends_the_work(session, path):
+    def refuse(done, total):
+        raise LookupError("seen enough")
+
+    with pytest.raises(LookupError, match="seen enough"):
+        session.read(path, progress=refuse)
