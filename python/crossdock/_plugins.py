@@ -9,9 +9,12 @@ GROUP = "crossdock.plugins"
 
 def folders() -> list[str]:
     """This package's own folder of plugins, then those of the packages that entry points of the group crossdock.plugins
-    name: `name = "some_package"` means the `*.so` files that lie in that package's folder. None of its code is run."""
+    name: `name = "some_package.plugins"` means the `*.so` files that lie in that folder. None of its code is run."""
     found = [str(pathlib.Path(__file__).parent / "plugins")]
     for entry in importlib.metadata.entry_points(group=GROUP):
-        spec = importlib.util.find_spec(entry.value.partition(":")[0])
-        found.extend(spec.submodule_search_locations or [] if spec else [])
+        package, *inner = entry.value.partition(":")[0].split(".")
+        # Asking for a package inside of another one would import the other one.
+        spec = importlib.util.find_spec(package)
+        locations = spec.submodule_search_locations if spec else None
+        found.extend(str(pathlib.Path(location, *inner)) for location in locations or [])
     return found

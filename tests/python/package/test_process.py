@@ -1,0 +1,195 @@
+"""The process that objects belong to: forks, other interpreters, signals, and the interpreter's end, each in a process of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+PRELUDE = """
+import gc, os, sys
+import numpy as np
+import crossdock as cd
+import pyarrow as pa
+session = cd.Session(os.environ.get("TEST_DEVICE", "cpu"))
+table = session.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]}))
+"""
+
+
+def python(code, device="cpu", seconds=60):
+    environment = {**os.environ, "TEST_DEVICE": device}
+    command = [sys.executable, "-X", "faulthandler", "-c", PRELUDE + code]
+    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
+
+
+def runs(code, device="cpu"):
+    """What the code prints; it ends well and complains of nothing."""
+    done = python(code, device)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout
+
+
+FORKED = """
+column, capsules = table["a"], table.__arrow_c_device_array__()
+child = os.fork()
+if child == 0:
+    for use in (lambda: table.num_rows, lambda: len(column), lambda: session.plugins, lambda: repr(table),
+                lambda: table.to_pyarrow(), lambda: np.from_dlpack(column)):
+        try:
+            use()
+        except cd.UsageError as error:
+            assert "forked" in str(error) and "spawn" in str(error), error
+        else:
+            os._exit(1)
+    # Dropped, and nothing is released: it is the parent's.
+    del table, column, session, capsules, use
+    gc.collect()
+    ours = cd.Session("cpu")
+    assert ours.from_arrow(pa.table({"c": [1, 2]})).num_rows == 2
+    assert cd.default_session().plugins
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+print(table.num_rows, session.from_capsules(*capsules).num_rows)
+"""
+
+
+def test_a_forked_child_is_told_to_spawn_and_releases_nothing():
+    assert runs(FORKED) == "3 3\n"
+
+
+def test_a_forked_child_leaves_its_parent_s_device_alone(cuda):
+    assert runs(FORKED, cuda) == "3 3\n"
+
+
+SUBINTERPRETER = """
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+other = interpreters.create()
+code = '''
+try:
+    import crossdock
+except ImportError as error:
+    assert "interpreter" in str(error), error
+else:
+    raise AssertionError("imported")
+'''
+run = getattr(interpreters, "run_string")
+answer = run(other, code)
+assert answer is None, answer
+interpreters.destroy(other)
+print(table.num_rows)
+"""
+
+
+def test_a_second_interpreter_is_refused_in_words():
+    assert runs(SUBINTERPRETER) == "3\n"
+
+
+@pytest.mark.parametrize("what", ["table", "capsule", "stream", "tensor", "foreign", "thread"])
+def test_the_interpreter_ends_with_objects_alive(what):
+    keep = {
+        "table": "sys.kept = (session, table, table['a'])",
+        "capsule": "sys.kept = table.__arrow_c_device_array__(); del session, table",
+        "stream": "sys.kept = table.__arrow_c_stream__(); del session, table",
+        "tensor": "sys.kept = np.from_dlpack(table['a']); del session, table",
+        "foreign": "sys.kept = session.from_dlpack({'x': np.arange(9)}); sys.also = pa.table(sys.kept)",
+        "thread": """
+import threading
+def hold(kept):
+    threading.Event().wait()
+threading.Thread(target=hold, args=(table,), daemon=True).start()
+del table""",
+    }[what]
+    assert runs(keep + "\nprint('kept')") == "kept\n"
+
+
+def test_the_interpreter_ends_with_releases_pending_on_a_device(cuda):
+    # A stranger's array that work still reads is released by a thread of ours, which takes the interpreter's lock.
+    code = """
+class Counted:
+    def __init__(self, array):
+        self.array = array
+    def __dlpack__(self, **kwargs):
+        return self.array.__dlpack__(**kwargs)
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+for _ in range(50):
+    session.from_dlpack({"x": Counted(np.arange(100_000))})
+sys.kept = session.from_dlpack({"x": Counted(np.arange(100_000))})
+print("kept")
+"""
+    assert runs(code, cuda) == "kept\n"
+
+
+def interrupted(code, wait_for="ready"):
+    """A process that got Ctrl-C once it had printed `ready`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline().strip() == wait_for
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    return process.returncode, out, err
+
+
+def test_ctrl_c_ends_a_read_that_waits_for_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"""
+print("ready", flush=True)
+try:
+    session.read_ipc({str(pipe)!r})
+except KeyboardInterrupt:
+    # The session goes on.
+    print("interrupted", session.from_arrow(pa.table({{"a": [1]}})).num_rows)
+"""
+    assert interrupted(code) == (0, "interrupted 1\n", "")
+
+
+def test_ctrl_c_ends_a_write_that_nobody_reads(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    code = f"""
+print("ready", flush=True)
+try:
+    table.write_ipc({str(pipe)!r}, form="stream")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    assert interrupted(code) == (0, "interrupted\n", "")
+
+
+def test_ctrl_c_ends_a_long_write_and_leaves_no_file(tmp_path):
+    target = tmp_path / "big.arrow"
+    code = f"""
+big = session.from_arrow(pa.record_batch({{"x": np.zeros(1 << 20)}}))
+class Slow:
+    def __call__(self, done, total):
+        print("ready", flush=True)
+        import time; time.sleep(60)
+batches = session.from_arrow(pa.Table.from_batches([pa.record_batch({{"x": np.zeros(1 << 20)}})] * 4))
+import signal
+def handler(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGINT, handler)
+count = 0
+def progress(done, total):
+    global count
+    count += 1
+    if count == 1:
+        print("ready", flush=True)
+    import time
+    time.sleep(0.2)
+try:
+    batches.write_ipc({str(target)!r}, progress=progress)
+except KeyboardInterrupt:
+    print("interrupted", count < 4, os.listdir({str(tmp_path)!r}))
+"""
+    status, out, err = interrupted(code)
+    assert (status, err) == (0, ""), err
+    assert out == "interrupted True []\n"

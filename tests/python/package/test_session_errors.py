@@ -1,0 +1,56 @@
+"""Exceptions: a small family, each also what Python calls it."""
+
+import crossdock as cd
+import pyarrow as pa
+import pytest
+
+BUILTINS = {
+    "UsageError": ValueError,
+    "DataError": ValueError,
+    "UnsupportedError": NotImplementedError,
+    "OutOfMemoryError": MemoryError,
+    "DeviceError": RuntimeError,
+    "PluginError": RuntimeError,
+    "ExportError": BufferError,
+    "CancelledError": RuntimeError,
+}
+
+
+def test_there_is_one_family_and_each_member_is_a_builtin_too():
+    family = {name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)}
+    assert family == {"Error", *BUILTINS}
+    for name, builtin in BUILTINS.items():
+        kind = getattr(cd, name)
+        assert issubclass(kind, cd.Error) and issubclass(kind, builtin)
+        assert (kind.__module__, kind.__qualname__) == ("crossdock", name) and kind.__doc__
+    assert issubclass(cd.Error, Exception) and not issubclass(cd.Error, ValueError)
+
+
+def test_errors_are_raised_and_caught_as_either():
+    for kind in (cd.UsageError, cd.Error, ValueError):
+        with pytest.raises(kind):
+            cd.Session(threads=0)
+
+
+def test_messages_are_one_line_and_say_who_and_what(tmp_path):
+    (tmp_path / "x.arrow").write_bytes(b"ARROW1\0\0 and then nothing of the kind")
+    with cd.Session() as session:
+        messages = []
+        for use in (
+            lambda: session.read_ipc(tmp_path / "x.arrow"),
+            lambda: session.read_ipc(tmp_path / "missing"),
+            lambda: session.from_arrow(7),
+            lambda: session.from_arrow(pa.table({"a": [1]}))["b"],
+            lambda: session.from_arrow(pa.table({"a": [1]})).to("cuda:63"),
+            lambda: session.from_arrow(pa.table({"a": [1]})).write("x.unknown"),
+        ):
+            with pytest.raises(Exception) as raised:
+                use()
+            messages.append(str(raised.value))
+        assert all(message and "\n" not in message and len(message) < 600 for message in messages), messages
+
+
+def test_errors_of_files_have_their_errno():
+    with cd.Session() as session, pytest.raises(FileNotFoundError) as raised:
+        session.read_ipc("/no/such/file")
+    assert raised.value.errno == 2

@@ -1,0 +1,162 @@
+"""Sessions: what they are opened with, what they hold, and their end."""
+
+import gc
+import os
+import subprocess
+import sys
+import weakref
+
+import crossdock as cd
+import pyarrow as pa
+import pytest
+from samples import mixed
+
+
+def test_arguments_that_make_no_sense_are_named_with_what_was_expected():
+    for arguments, said in [
+        ({"device": "gpu"}, "gpu"),
+        ({"device": "cuda:x"}, "cuda:x"),
+        ({"memory": "lots"}, "lots"),
+        ({"memory": 0}, "expected bytes above 0"),
+        ({"memory": -1}, "expected bytes above 0"),
+        ({"memory": []}, "expected bytes above 0"),
+        ({"validate": "maybe"}, 'expected "layout" or "full"'),
+        ({"threads": 0}, "expected at least 1"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            cd.Session(**arguments)
+    with pytest.raises(TypeError):
+        cd.Session(colour="red")
+    with pytest.raises(TypeError):
+        cd.Session("cpu", "1GiB")
+
+
+def test_a_device_that_is_not_there_is_a_device_error_that_names_it():
+    with pytest.raises(cd.DeviceError, match="cuda:63"):
+        cd.Session("cuda:63")
+
+
+def test_a_plugin_that_was_named_and_is_not_there_is_an_error(tmp_path):
+    with pytest.raises((cd.Error, OSError), match="no-such"):
+        cd.Session(plugins=[tmp_path / "no-such.so"])
+    (tmp_path / "text.so").write_text("no library")
+    with pytest.raises(cd.PluginError, match="text.so"):
+        cd.Session(plugins=[tmp_path / "text.so"])
+
+
+def test_a_budget_of_memory_is_kept(tmp_path):
+    batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
+    path = tmp_path / "in.arrow"
+    with pa.ipc.new_file(path, batch.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as out:
+        out.write(batch)
+    with cd.Session(memory="100KiB") as small, pytest.raises(MemoryError, match="(?i)memory|budget") as raised:
+        small.read_ipc(path)
+    assert isinstance(raised.value, cd.OutOfMemoryError)
+    for enough in ("8MiB", 8 << 20):
+        with cd.Session(memory=enough) as session:
+            table = session.read_ipc(path)
+            ((account, held),) = session.memory_used().items()
+            assert "arrow-ipc" in account and 800_000 <= held["cpu"] <= 8 << 20
+            del table
+            gc.collect()
+            assert session.memory_used() == {}
+
+
+def test_a_closed_session_refuses_new_work_and_what_was_made_lives_on(tmp_path):
+    session = cd.Session()
+    table = session.from_arrow(mixed())
+    assert repr(session) == 'crossdock.Session("cpu")'
+    session.close()
+    session.close()
+    assert repr(session) == 'crossdock.Session("cpu", closed)'
+    for use in (lambda: session.from_arrow(mixed()), lambda: session.plugins, session.memory_used, session.synchronize):
+        with pytest.raises(cd.UsageError, match="the session is closed: open another one"):
+            use()
+    assert table.to_pyarrow().equals(pa.Table.from_batches([mixed()]))
+    table.write_ipc(tmp_path / "out.arrow")
+    assert table.slice(3, 5)["n"].null_count == mixed().slice(3, 5)["n"].null_count
+
+
+def test_a_session_is_a_context_manager_that_hides_no_exception():
+    with pytest.raises(LookupError), cd.Session() as session:
+        raise LookupError
+    with pytest.raises(cd.UsageError, match="closed"):
+        session.synchronize()
+
+
+def test_sessions_do_not_disturb_each_other():
+    with cd.Session(memory="1MiB") as one, cd.Session() as other:
+        table = one.from_arrow(mixed())
+        again = other.from_arrow(table)
+        one.close()
+        del table
+        assert again.to_pyarrow().equals(pa.Table.from_batches([mixed()]))
+
+
+def test_nothing_keeps_what_nobody_has():
+    session = cd.Session()
+    table = session.from_arrow(mixed())
+    gone = [weakref.ref(obj) for obj in (table["n"], table, session)]
+    del table, session
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None, None]
+
+
+def test_objects_are_not_changed_from_outside():
+    with cd.Session() as session:
+        table = session.from_arrow(mixed())
+        for obj, name in [(session, "device"), (table, "num_rows"), (table["n"], "name"), (table.schema, "names")]:
+            with pytest.raises(AttributeError):
+                setattr(obj, name, 7)
+            with pytest.raises(AttributeError):
+                obj.anything = 7
+
+
+DEFAULT = """
+import crossdock as cd
+assert cd.default_session() is cd.default_session()
+print(cd.default_session().device)
+"""
+
+
+def test_the_default_session_is_one_and_follows_the_environment():
+    def told(**environment):
+        told = subprocess.run([sys.executable, "-c", DEFAULT], capture_output=True, text=True, env=os.environ | environment)
+        return told.stdout.strip() or told.stderr.strip().splitlines()[-1]
+
+    assert told() == "cpu"
+    assert "nonsense" in told(CROSSDOCK_DEVICE="nonsense")
+
+
+def test_columns_are_found_by_name_and_by_index():
+    with cd.Session() as session:
+        table = session.from_arrow(pa.table([[1], [2], [3]], names=["a", "b", "b"]))
+        assert table["a"].name == table[0].name == table[-3].name == "a"
+        assert [column.name for column in table.columns] == table.column_names == ["a", "b", "b"]
+        assert (len(table), len(table["a"])) == (1, 1)
+        with pytest.raises(KeyError, match="no column is called .*c.*: there are .*a"):
+            table["c"]
+        with pytest.raises(KeyError, match="several columns are called .*b.*: use an index"):
+            table["b"]
+        for out in (3, -4, 10**12):
+            with pytest.raises(IndexError, match=f"column {out} of a table of 3 columns"):
+                table[out]
+        with pytest.raises(TypeError):
+            table[1.5]
+        with pytest.raises(KeyError):
+            table.select(["a", "zzz"])
+        with pytest.raises(IndexError, match="chunk 1 of a column of 1 chunks"):
+            table["a"].chunk(1)
+        with pytest.raises((OverflowError, ValueError)):
+            table.slice(-1)
+
+
+def test_a_plan_says_what_would_become_of_each_column():
+    with cd.Session() as session:
+        table = session.from_arrow(pa.table({"n": [1, 2], "t": ["a", "b"]}))
+        number, text = table.plan("dlpack")
+        assert (number["name"], number["verdict"], number["device"]) == ("n", "zero-copy", "cpu")
+        assert (text["verdict"], bool(text["reason"])) == ("unsupported", True)
+        assert {row["verdict"] for row in table.plan("arrow-c-device")} == {"zero-copy"}
+        with pytest.raises(cd.Error, match="no-such-format"):
+            table.plan("no-such-format")
