@@ -149,6 +149,18 @@ impl Session {
         if self.cancel_flag().is_cancelled() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
+    /// The host as plugins see it, for somebody who is none and speaks the plugin interface: memory, a log and settings. What
+    /// is taken through it is counted under `name`. It may outlive the session.
+    ///
+    /// # Errors
+    /// Only of this library's own making.
+    pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
+        let object = HostObject::new(name, self.0.host.backend().account(name), self.0.settings);
+        // SAFETY: the object is alive, and the handle retains it.
+        let handle = unsafe { HostHandle::retain(object.as_ptr()) };
+        handle.map_err(|error| Error::data("cannot lend the host", error))
+    }
+
     pub(crate) fn account(&self) -> &Account {
         &self.0.account
     }

@@ -64,6 +64,11 @@ impl Host {
         Some((table, unsafe { told::read(table.as_ptr().cast_const()) }.ok()?))
     }
 
+    /// The object itself, alive as long as this reference, or another one.
+    pub fn as_ptr(&self) -> *const abi::Host {
+        self.object.as_ptr()
+    }
+
     /// Writes a line to the host's log; nothing happens where it offers none.
     pub fn log(&self, level: i32, message: &str) {
         // SAFETY: `HostLog` is what the header defines for this id; the string lives for the call.

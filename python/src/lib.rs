@@ -21,6 +21,7 @@ mod errors;
 mod exchange_api;
 mod exchange_api_own;
 mod files;
+mod host_capsule;
 mod process;
 mod progress;
 mod schema;

@@ -193,6 +193,14 @@ impl Session {
         crate::files::read(py, &self.shared()?, path, format, progress, options.unwrap_or_default())
     }
 
+    /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h
+    /// describes, and which gives them this session's memory, log and settings without linking anything. What they take is
+    /// counted under `name`, within the session's budget.
+    #[pyo3(signature = (name="extension"))]
+    fn __crossdock_host__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        crate::host_capsule::lend(py, self.shared()?.session.host_handle(name).or_raise()?)
+    }
+
     /// Waits until everything that was asked for has run on its device.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
