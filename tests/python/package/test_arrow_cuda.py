@@ -121,7 +121,9 @@ def test_a_slice_on_the_device_is_the_same_buffers_from_further_on(there):
         whole, part = (look(capsule).array for capsule in capsules)
         assert (part.length, part.offset) == (50, 9)
         if part.null_count and whole.dictionary is None:
-            assert pointers(part.buffers, 2) == pointers(whole.buffers, 2)
+            # Not the sizes of what views point into, which are made with each export.
+            n = min(part.n_buffers, 2)
+            assert pointers(part.buffers, n) == pointers(whole.buffers, n)
     assert table.slice(9, 50).to_pyarrow().equals(pa.Table.from_batches([mixed()]).slice(9, 50))
 
 
