@@ -9,6 +9,7 @@ use crate::account::Account;
 use crate::cuda::{CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory, Platform};
 use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Place, Stream};
 use crate::fault::{Faults, Operation};
+use crate::forks;
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
 use crate::policies::Policies;
 use crate::resource::{AliasedMemory, HostMemory, Published, Ranges, Refusal};
@@ -24,6 +25,8 @@ pub(crate) struct Inner {
     /// `cpu` is the first. Those of CUDA are numbered on.
     devices: Vec<Entry>,
     policies: Policies,
+    /// Of the process that it was built in.
+    forks: u32,
     books: Books,
     cuda: OnceLock<Result<Platform, CudaMissing>>,
 }
@@ -212,6 +215,7 @@ impl BackendBuilder {
             Inner {
                 devices: backends.into_iter().enumerate().map(entry).collect(),
                 policies,
+                forks: forks::count(),
                 books: Books::default(),
                 cuda: OnceLock::new(),
             }
@@ -239,6 +243,11 @@ impl Inner {
     pub(crate) fn describe(&self) -> Vec<&DeviceDescription> {
         let host = self.devices.iter().map(|entry| entry.backend.describe());
         host.chain(self.cuda().into_iter().flat_map(Platform::describe)).collect()
+    }
+
+    /// Whether it was built before this process was forked off: nothing of it is given back here.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.forks != forks::count()
     }
 
     /// Makes room for CUDA's devices on an account's page, if `index` is one of theirs.

@@ -58,6 +58,7 @@ mod backend;
 pub mod cuda;
 mod device;
 mod fault;
+mod forks;
 mod ledger;
 mod policies;
 mod resource;

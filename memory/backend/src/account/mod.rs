@@ -213,6 +213,9 @@ impl Block {
     pub(crate) unsafe fn free(handle: *mut abi::Block, uses: Uses<'_>, lent: bool) {
         // SAFETY: a block's handle is its Box, by this function's own contract.
         let block = unsafe { Box::from_raw(handle.cast::<Block>()) };
+        if block.account.backend.is_inherited() {
+            return std::mem::forget(block);
+        }
         let Block { account, device_index, region, shareable } = *block;
         let device = account.backend.device(device_index).ok();
         let memory = device.and_then(|d| if shareable { d.shareable() } else { Some(d.memory()) });

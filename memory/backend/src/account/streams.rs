@@ -63,7 +63,7 @@ impl Account {
     pub(crate) unsafe fn stream_destroy(&self, handle: *mut abi::Stream) -> Result<()> {
         // SAFETY: by this function's own contract.
         let Some(stream) = unsafe { self.backend.stream(handle) }? else { return Ok(()) };
-        if self.backend.is_default_stream(stream) {
+        if self.backend.is_default_stream(stream) || self.backend.is_inherited() {
             return Ok(());
         }
         self.backend.device(stream.device_index)?.stream_destroy(stream);
@@ -126,6 +126,9 @@ impl Account {
     /// # Safety
     /// As [`Account::event`], and nobody uses it any more.
     pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
+        if self.backend.is_inherited() {
+            return Ok(());
+        }
         // SAFETY: by this function's own contract.
         if let Some(known) = unsafe { self.event(event) }? {
             // SAFETY: the count that the handle stood for, and which its holder gives up.
@@ -139,6 +142,9 @@ impl Account {
     /// # Safety
     /// The events are live.
     pub(crate) unsafe fn call_after(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
+        if self.backend.is_inherited() {
+            return Ok(());
+        }
         let mut pending = Vec::new();
         for event in events {
             // SAFETY: by this function's own contract.

@@ -1,0 +1,21 @@
+//! Forked children: they inherit memory without the threads, the locks' holders and the driver's state behind it, so what
+//! was made before the fork is not given back in them.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the process that first asked and this one.
+pub(crate) fn count() -> u32 {
+    static WATCHED: OnceLock<()> = OnceLock::new();
+    WATCHED.get_or_init(|| {
+        // SAFETY: the handler does nothing but count. Where the system has no memory for it, nobody is told of forks.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
+    FORKS.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+}
