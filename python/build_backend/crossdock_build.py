@@ -65,7 +65,9 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     with tempfile.TemporaryDirectory() as folder:
         info = prepare_metadata_for_build_wheel(folder, config_settings)
         there = pathlib.Path(folder, info)
-        members = {f"{info}/{path.relative_to(there)}": path.read_bytes() for path in there.rglob("*") if path.is_file()}
+        members = {
+            f"{info}/{path.relative_to(there)}": path.read_bytes() for path in there.rglob("*") if path.is_file()
+        }
         members["crossdock.pth"] = f"{layout}\n".encode()
         (tag,) = re.findall(r"^Tag: (.*)$", members[f"{info}/WHEEL"].decode(), re.MULTILINE)
         name = f"{info.removesuffix('.dist-info')}-{tag}.whl"
@@ -117,9 +119,9 @@ def _build_plugins(profile):
     told = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
     libraries = []
     for message in map(json.loads, told.splitlines()):
-        if message["reason"] == "compiler-artifact" and message["package_id"] in packages:
-            if "cdylib" in message["target"]["kind"]:
-                libraries += [pathlib.Path(path) for path in message["filenames"] if path.endswith(".so")]
+        of_ours = message["reason"] == "compiler-artifact" and message["package_id"] in packages
+        if of_ours and "cdylib" in message["target"]["kind"]:
+            libraries += [pathlib.Path(path) for path in message["filenames"] if path.endswith(".so")]
     if len(libraries) != len(packages):
         raise RuntimeError(f"expected a library of each of {sorted(packages.values())}, got {libraries}")
     return sorted(libraries)

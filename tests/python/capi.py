@@ -40,9 +40,7 @@ ARROW_NAMES = (
     b"arrow_device_array_stream",
 )
 """Objects that are moved out of a capsule. The others free themselves."""
-CODES = (
-    "ok invalid_argument unsupported bad_data version out_of_memory device io cancelled panicked internal".split()
-)
+CODES = "ok invalid_argument unsupported bad_data version out_of_memory device io cancelled panicked internal".split()
 
 
 class CrossdockError(Exception):
@@ -271,9 +269,7 @@ class Host:
         """What is still held, once every plugin instance that can end has: (account, bytes, blocks) of each."""
         leaks = sized(Leaks)
         check(library().crossdock_host_settle, self._handle, byref(leaks))
-        rows = [
-            Leak.from_address(leaks.leaks + i * ctypes.sizeof(Leak)) for i in range(leaks.n_leaks)
-        ]
+        rows = [Leak.from_address(leaks.leaks + i * ctypes.sizeof(Leak)) for i in range(leaks.n_leaks)]
         out = [(row.account.data[: row.account.bytes].decode(), row.bytes, row.blocks) for row in rows]
         release(leaks)
         return out

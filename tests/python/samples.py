@@ -251,7 +251,11 @@ def metadata():
     inner = pa.field("inner", pa.int32(), nullable=False, metadata={"unit": "m", "empty": ""})
     item = pa.field("item", pa.string(), metadata={"of": "items"})
     words = pa.field("words", pa.dictionary(pa.int8(), pa.string()), metadata={"on": "a dictionary"})
-    fields = [pa.field("s", pa.struct([inner]), metadata={"a": "1", "Umlaut ä": "日本"}), pa.field("l", pa.list_(item)), words]
+    fields = [
+        pa.field("s", pa.struct([inner]), metadata={"a": "1", "Umlaut ä": "日本"}),
+        pa.field("l", pa.list_(item)),
+        words,
+    ]
     schema = pa.schema(fields, metadata={"origin": "a test", "long": "x" * 10_000, "": "no name"})
     rows = [{"s": {"inner": 1}, "l": ["a"], "words": "w"}, {"s": None, "l": None, "words": None}]
     rows[1]["s"] = {"inner": 2}
@@ -266,17 +270,19 @@ def names_twice_and_none():
 
 def mixed():
     """One batch with something of everything, for the samples about batches rather than types."""
-    return pa.record_batch({
-        "n": some([1, 2, 3], pa.int32()),
-        "b": some([True, False], pa.bool_()),
-        "t": some(TEXTS, pa.string()),
-        "v": some(TEXTS, pa.string_view()),
-        "l": some([[], [1, None]], pa.list_(pa.int64())),
-        "f": some([[True, None]], pa.list_(pa.bool_(), 2)),
-        "s": some([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int8()), ("y", pa.string())])),
-        "d": some(["a", "b"], pa.string()).dictionary_encode(),
-        "z": some([datetime.datetime(2013, 1, 1)], pa.timestamp("us", "UTC")),
-    })
+    return pa.record_batch(
+        {
+            "n": some([1, 2, 3], pa.int32()),
+            "b": some([True, False], pa.bool_()),
+            "t": some(TEXTS, pa.string()),
+            "v": some(TEXTS, pa.string_view()),
+            "l": some([[], [1, None]], pa.list_(pa.int64())),
+            "f": some([[True, None]], pa.list_(pa.bool_(), 2)),
+            "s": some([{"x": 1, "y": "a"}, {"x": None, "y": None}], pa.struct([("x", pa.int8()), ("y", pa.string())])),
+            "d": some(["a", "b"], pa.string()).dictionary_encode(),
+            "z": some([datetime.datetime(2013, 1, 1)], pa.timestamp("us", "UTC")),
+        }
+    )
 
 
 @sample

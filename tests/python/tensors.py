@@ -221,7 +221,7 @@ def sample(dtype, shape):
     """Any bits at all, the same each time: with NaN, infinities and both zeros among floats."""
     dtype, n = np.dtype(dtype), int(np.prod(shape))
     random = np.random.default_rng(n)
-    if dtype == bool:
+    if dtype == np.bool_:
         return random.integers(0, 2, n).astype(bool).reshape(shape)
     return np.frombuffer(random.bytes(n * dtype.itemsize), dtype).copy().reshape(shape)
 

@@ -151,8 +151,8 @@ def test_a_type_that_dlpack_lacks_is_refused_with_what_to_do(session, name, form
 
 @forms
 def test_what_a_consumer_reads_of_our_struct_is_the_specification_s(session, form):
-    column = bring_one(session, IN_PLACE["rows permuted"])
-    for column in (column, column.slice(0, 0)):
+    whole = bring_one(session, IN_PLACE["rows permuted"])
+    for column in (whole, whole.slice(0, 0)):
         (capsule,) = send(session, pa.record_batch([column], names=["c"]), form)
         assert form_of(capsule) == form
         struct = managed(capsule)

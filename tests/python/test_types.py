@@ -85,7 +85,9 @@ def test_dictionaries_that_change_within_a_stream_keep_every_value(convert, tmp_
 def test_dictionary_deltas_within_a_file_keep_every_value(convert, tmp_path, via):
     batches = []
     for dictionary in (["a"], ["a", "b"], ["a", "b", "c"]):
-        column = pa.DictionaryArray.from_arrays(pa.array([0, len(dictionary) - 1, None], pa.int8()), pa.array(dictionary))
+        column = pa.DictionaryArray.from_arrays(
+            pa.array([0, len(dictionary) - 1, None], pa.int8()), pa.array(dictionary)
+        )
         batches.append(pa.record_batch({"word": column}))
     round_trip(convert, tmp_path, batches[0].schema, batches, "file", "file", *VIAS[via], emit_dictionary_deltas=True)
 

@@ -121,7 +121,13 @@ def test_what_is_no_capsule_of_the_right_name_is_refused_with_both_names(session
     stream = table.__arrow_c_stream__()
     other = api.PyCapsule_New(id(session), b"somebody.else", None)
     unnamed = api.PyCapsule_New(id(session), None, None)
-    for wrong, said in [(stream, "arrow_array_stream"), (other, "somebody.else"), (unnamed, "''"), (7, "a int"), (None, "NoneType")]:
+    for wrong, said in [
+        (stream, "arrow_array_stream"),
+        (other, "somebody.else"),
+        (unnamed, "''"),
+        (7, "a int"),
+        (None, "NoneType"),
+    ]:
         with pytest.raises(TypeError, match=f"expected a capsule 'arrow_schema', got .*{said}"):
             session.from_capsules(wrong, array)
         with pytest.raises(TypeError, match=f"expected a capsule 'arrow_device_array', got .*{said}"):

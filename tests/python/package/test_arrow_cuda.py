@@ -81,7 +81,9 @@ def test_what_comes_back_from_a_stranger_is_the_same_memory(there, name):
     schema, batches = sample(name)
     table = upload(there, schema, batches)
     held = there.memory_used()
-    again = there.from_arrow(type("Stream", (), {"__arrow_c_device_stream__": lambda self: table.__arrow_c_device_stream__()})())
+    again = there.from_arrow(
+        type("Stream", (), {"__arrow_c_device_stream__": lambda self: table.__arrow_c_device_stream__()})()
+    )
     ones = [there.from_capsules(*batch.__arrow_c_device_array__()) for batch in table.batches()]
     # But for the one offset that empty arrays have, and the sizes of what views point into: these are made with each export.
     for account, by_device in there.memory_used().items():

@@ -129,14 +129,14 @@ def test_what_is_missing_or_not_to_be_read_is_the_error_that_python_has_for_it(s
 
 def test_what_is_no_arrow_is_an_error_that_names_the_file(session, tmp_path):
     letter = b"Dear Sir or Madam, this is no table, though it is long enough to be one."
-    for name, read, expected in [
+    for name, way, expected in [
         ("letter.arrow", session.read_ipc, cd.DataError),
         ("letter.arrow", session.read, cd.DataError),
         ("letter.txt", session.read, cd.UnsupportedError),
     ]:
         (tmp_path / name).write_bytes(letter)
         with pytest.raises(expected, match=name):
-            read(tmp_path / name)
+            way(tmp_path / name)
 
 
 def test_every_cut_of_a_file_is_an_error_of_data_and_none_is_a_crash(session, path):

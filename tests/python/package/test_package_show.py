@@ -57,6 +57,8 @@ def test_notebooks_get_html_in_which_every_text_is_escaped(session):
 
 
 def test_schemas_and_fields_read_as_name_and_type(session):
-    schema = session.from_arrow(pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.string())]).empty_table()).schema
+    schema = session.from_arrow(
+        pa.schema([pa.field("a", pa.int8(), nullable=False), ("b", pa.string())]).empty_table()
+    ).schema
     assert repr(schema) == "a: Int8 not null\nb: Utf8" and repr(schema[1]) == "b: Utf8"
     assert (schema[0].name, schema[0].type, schema[0].nullable) == ("a", "Int8", False)

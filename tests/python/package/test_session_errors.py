@@ -17,7 +17,9 @@ BUILTINS = {
 
 
 def test_there_is_one_family_and_each_member_is_a_builtin_too():
-    family = {name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)}
+    family = {
+        name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)
+    }
     assert family == {"Error", *BUILTINS}
     for name, builtin in BUILTINS.items():
         kind = getattr(cd, name)

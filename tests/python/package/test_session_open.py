@@ -121,7 +121,9 @@ print(cd.default_session().device)
 
 def test_the_default_session_is_one_and_follows_the_environment():
     def told(**environment):
-        told = subprocess.run([sys.executable, "-c", DEFAULT], capture_output=True, text=True, env=os.environ | environment)
+        told = subprocess.run(
+            [sys.executable, "-c", DEFAULT], capture_output=True, text=True, env=os.environ | environment
+        )
         return told.stdout.strip() or told.stderr.strip().splitlines()[-1]
 
     assert told() == "cpu"
