@@ -109,7 +109,8 @@ def as_host_array(pair):
     return other.from_capsules(*pair).__arrow_c_array__()
 
 
-def test_a_closed_session_lends_nothing(session):
+def test_a_closed_session_lends_nothing():
+    session = cd.Session()
     session.close()
     with pytest.raises(cd.UsageError, match="closed"):
         session.__crossdock_host__("late")

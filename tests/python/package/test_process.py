@@ -167,16 +167,7 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_long_write_and_leaves_no_file(tmp_path):
     target = tmp_path / "big.arrow"
     code = f"""
-big = session.from_arrow(pa.record_batch({{"x": np.zeros(1 << 20)}}))
-class Slow:
-    def __call__(self, done, total):
-        print("ready", flush=True)
-        import time; time.sleep(60)
 batches = session.from_arrow(pa.Table.from_batches([pa.record_batch({{"x": np.zeros(1 << 20)}})] * 4))
-import signal
-def handler(*_):
-    raise KeyboardInterrupt
-signal.signal(signal.SIGINT, handler)
 count = 0
 def progress(done, total):
     global count
