@@ -9,6 +9,7 @@ mod batch;
 mod c;
 mod call;
 mod check;
+mod concatenate;
 mod equal;
 mod host;
 pub mod layout;

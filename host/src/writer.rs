@@ -156,14 +156,28 @@ impl Writer {
         written
     }
 
+    /// The same for a batch that lies where the format takes it, and that stays the caller's.
+    pub fn write_borrowed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
+        if !self.format.takes(batch.device().r#type) {
+            return self.write(batch.clone());
+        }
+        let written = self.session.check_cancelled().and_then(|()| self.write_placed(batch));
+        self.failed |= written.is_err();
+        written
+    }
+
     fn write_batch(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
         self.session.check_cancelled()?;
         let batch = self.place(batch)?;
+        self.write_placed(&batch)
+    }
+
+    fn write_placed(&mut self, batch: &DeviceBatch) -> Result<Vec<Capsule>> {
         let failed = |error| self.plugin.failed(&self.name, error);
         if let Some(difference) = schema_difference(&self.schema, batch.schema()) {
             return Err(Error::usage(format!("a batch does not fit what is being written: {difference}")));
         }
-        let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
+        let raw = export_batch(batch, false, self.session.stream()).map_err(failed)?;
         self.writer.write(&self.call, raw).map_err(|error| self.plugin.failed(&self.name, error))
     }
 

@@ -21,7 +21,7 @@ use crate::exchange_api_own;
 use crate::process::Own;
 use crate::schema::Field;
 use crate::session::Shared;
-use crate::table::{Held, device_of, rows_of_slice};
+use crate::table::{Held, combined, device_of, rows_of_slice};
 use crate::work::detached;
 
 /// One column of a table, on its device, in as many chunks as the table has batches.
@@ -30,7 +30,7 @@ pub struct Column {
     /// A table of this column alone.
     held: Own<Held>,
     field: FieldRef,
-    begun: Own<dlpack_out::Begun>,
+    lent: Own<dlpack_out::Lent>,
 }
 
 impl Column {
@@ -39,7 +39,7 @@ impl Column {
         let field = table.schema().fields().first().cloned();
         let field = field
             .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
-        Self { held: Own::new(Held { table, shared }), field, begun: Own::new(dlpack_out::Begun::default()) }
+        Self { held: Own::new(Held { table, shared }), field, lent: Own::new(dlpack_out::Lent::new()) }
     }
 
     /// A table of this column alone.
@@ -56,8 +56,8 @@ impl Column {
     }
 
     /// What is kept for giving it as a tensor.
-    pub fn begun(&self) -> PyResult<&dlpack_out::Begun> {
-        self.begun.get()
+    pub fn lent(&self) -> PyResult<&dlpack_out::Lent> {
+        self.lent.get()
     }
 
     fn exported(&self) -> PyResult<Exported<'_>> {
@@ -132,6 +132,11 @@ impl Column {
         })?;
         let (session, schema) = (table.session(), table.schema().clone());
         self.with(HostTable::from_batches(session, schema, vec![batch]).or_raise()?)
+    }
+
+    /// The same values in one piece, copied together; itself where it is one already.
+    fn combine_chunks(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(combined(py, self.table()?)?)
     }
 
     /// `length` values from `offset` on, fewer where it ends; nothing is copied.

@@ -15,7 +15,7 @@ use crate::capsules::take;
 use crate::column::Column;
 use crate::dlpack_in_producer::ask;
 use crate::dlpack_tensor::Managed;
-use crate::errors::{OrRaise, usage};
+use crate::errors::{OrRaise, of_host, usage};
 use crate::session::Shared;
 use crate::table::Table;
 
@@ -138,12 +138,7 @@ fn read(
     names: Option<&[String]>,
     options: &Options,
 ) -> PyResult<HostTable> {
-    let format = shared.tensors.reading(shared).or_raise()?;
-    let mut reader = format.read(capsules, schema, options).or_raise()?;
-    let mut batches = Vec::new();
-    while let Some(batch) = reader.next().or_raise()? {
-        batches.push(batch);
-    }
+    let (reader, mut batches) = read_all(shared, capsules, schema, options).map_err(failed(shared))?;
     let own = reader.schema().clone();
     let same = |names: &[String]| own.fields().iter().zip(names).all(|(field, name)| field.name() == name);
     let schema = match names {
@@ -160,6 +155,28 @@ fn read(
     HostTable::from_batches(&shared.session, schema, batches).or_raise()
 }
 
+/// What the plugin says, as an exception.
+fn failed(shared: &Shared) -> impl FnOnce(crossdock::Error) -> PyErr + '_ {
+    |error| {
+        shared.tensors.after(&error);
+        of_host(error)
+    }
+}
+
+fn read_all(
+    shared: &Shared,
+    capsules: Vec<Capsule>,
+    schema: Option<&Schema>,
+    options: &Options,
+) -> crossdock::Result<(Reader, Vec<DeviceBatch>)> {
+    let mut reader = shared.tensors.reading(&shared.session)?.read(capsules, schema, options)?;
+    let mut batches = Vec::new();
+    while let Some(batch) = reader.next()? {
+        batches.push(batch);
+    }
+    Ok((reader, batches))
+}
+
 /// A column of one tensor that nobody describes.
 pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, tensor: Managed) -> PyResult<Column> {
     let Some(dtype) = tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device())) else {
@@ -168,23 +185,23 @@ pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, tensor: Managed) -> PyRes
         return Ok(Column::new(table, shared.clone()));
     };
     // Nothing is copied and nothing waited for: it takes less than giving the interpreter's lock away would.
-    let format = shared.tensors.reading(shared).or_raise()?;
-    let (capsules, options) = (vec![tensor.into_capsule()], Options::new());
-    if let Some(schema) = shared.tensors.known(dtype) {
-        let mut reader = format.read_known(capsules, &schema, &options).or_raise()?;
-        return column(shared, &mut reader, schema);
-    }
-    let mut reader = format.read(capsules, None, &options).or_raise()?;
-    let schema = reader.schema().clone();
-    let column = column(shared, &mut reader, schema.clone())?;
-    shared.tensors.remember(dtype, &schema);
-    Ok(column)
+    let table = plain_table(shared, tensor.into_capsule(), dtype).map_err(failed(shared))?;
+    Ok(Column::new(table, shared.clone()))
 }
 
-fn column(shared: &Arc<Shared>, reader: &mut Reader, schema: SchemaRef) -> PyResult<Column> {
-    let batches: Vec<DeviceBatch> = reader.next().or_raise()?.into_iter().collect();
-    let table = HostTable::from_batches(&shared.session, schema, batches).or_raise()?;
-    Ok(Column::new(table, shared.clone()))
+fn plain_table(shared: &Shared, tensor: Capsule, dtype: DLDataType) -> crossdock::Result<HostTable> {
+    let (session, tensors) = (&shared.session, &shared.tensors);
+    let (format, capsules, options) = (tensors.reading(session)?, vec![tensor], Options::new());
+    let known = tensors.known(dtype);
+    let mut reader = match &known {
+        Some(schema) => format.read_known(capsules, schema, &options)?,
+        None => format.read(capsules, None, &options)?,
+    };
+    let batches: Vec<DeviceBatch> = reader.next()?.into_iter().collect();
+    if known.is_none() {
+        tensors.remember(dtype, reader.schema());
+    }
+    HostTable::from_batches(session, reader.schema().clone(), batches)
 }
 
 /// The dtype of a tensor that is a column's buffer as it is: of one dimension, its elements side by side and aligned, on

@@ -94,10 +94,9 @@ fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Boun
     with_version.set_item(intern!(py, "max_version"), VERSION)?;
     match object.call_method(name, (), Some(&with_version)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => {
-            object.call_method(name, (), Some(&arguments)).map_err(|second| {
+            object.call_method(name, (), Some(&arguments)).inspect_err(|second| {
                 // What it says of an argument that it does not know is no help to anybody.
                 second.set_cause(py, Some(error));
-                second
             })
         }
         answer => answer,

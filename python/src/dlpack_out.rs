@@ -1,17 +1,18 @@
 //! Tensors from columns: `__dlpack__`.
 
+use std::borrow::Cow;
 use std::ffi::c_void;
-use std::sync::{Mutex, TryLockError};
+use std::sync::{Arc, OnceLock};
 
-use arrow_schema::SchemaRef;
-use crossdock::{Session as HostSession, Table as HostTable, Writer};
+use crossdock::{Session as HostSession, Table as HostTable};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_memory::{Buffer, Stream};
-use crossdock_plugin_api::{Device, Options};
+use crossdock_plugin_api::{Capsule, Device, Options};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::column::Column;
+use crate::dlpack_formats::Formats;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::dlpack_tensor::{Form, Managed, give, number_of};
 use crate::errors::{Kind, OrRaise, of_host, raise};
@@ -50,9 +51,8 @@ pub struct Wanted {
     pub consumer: Option<usize>,
 }
 
-/// A column's exporter, begun once: versioned tensors, copied where they must be.
-#[derive(Default)]
-pub struct Begun(Mutex<Option<Writer>>);
+/// A column's memory as a tensor, once somebody has asked for it.
+pub type Lent = OnceLock<Arc<Managed>>;
 
 /// `__dlpack__`, as the array API standard 2024.12 has it.
 pub fn dlpack<'py>(
@@ -146,10 +146,10 @@ fn refused(error: crossdock::Error) -> PyErr {
 }
 
 /// The column's one batch.
-fn only(table: &HostTable) -> PyResult<DeviceBatch> {
+fn only(table: &HostTable) -> PyResult<Cow<'_, DeviceBatch>> {
     match table.batches() {
-        [batch] => Ok(batch.clone()),
-        [] => table.empty_batch().or_raise(),
+        [batch] => Ok(Cow::Borrowed(batch)),
+        [] => table.empty_batch().map(Cow::Owned).or_raise(),
         batches => Err(unavailable(format!(
             "it has {} chunks, and a tensor is one: use combine_chunks() first, or take one with chunk(i)",
             batches.len()
@@ -173,17 +173,26 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
                 "it lies on {from}: on {to} it is a copy, and copy=False was given"
             )));
         }
+        let batch = batch.into_owned();
         return py.detach(|| copied_to(column, session, batch, from, wanted));
     }
-    let values = batch.column(0);
-    let cheap = wanted.form == Form::Versioned
-        && wanted.copying != Copying::Always
-        && values.is_some_and(|values| is_plain(values, from));
-    // What is lent as it is takes less than giving the interpreter's lock away would.
-    let tensor = match cheap {
-        true => lent(column, session, batch.clone(), from, wanted),
-        false => py.detach(|| lent(column, session, batch.clone(), from, wanted)),
-    }?;
+    let may_be_lent = wanted.form == Form::Versioned && wanted.copying != Copying::Always;
+    let lent = match column.lent()?.get() {
+        Some(lent) if may_be_lent => Managed::again(lent),
+        _ => None,
+    };
+    let tensor = match lent {
+        Some(tensor) => tensor,
+        None => {
+            // What is lent as it is takes less than giving the interpreter's lock away would.
+            let cheap = may_be_lent && batch.column(0).is_some_and(|values| is_plain(values, from));
+            let tensor = match cheap {
+                true => made(column, session, &batch, from, wanted),
+                false => py.detach(|| made(column, session, &batch, from, wanted)),
+            }?;
+            if may_be_lent && !tensor.is_copied() { kept(column, tensor)? } else { tensor }
+        }
+    };
     if let Some(consumer) = wanted.consumer.filter(|_| from != Device::CPU) {
         order(session, &batch, from, &tensor, consumer)?;
     }
@@ -197,53 +206,50 @@ fn is_plain(array: &DeviceArray, on: Device) -> bool {
         && (on != Device::CPU || array.buffers().iter().flatten().all(|buffer| buffer.ready().is_now()))
 }
 
-fn lent(
+/// Keeps the tensor, which is the column's memory as it is, for those who ask after this.
+fn kept(column: &Column, tensor: Managed) -> PyResult<Managed> {
+    let lent = column.lent()?.get_or_init(|| Arc::new(tensor));
+    Managed::again(lent).ok_or_else(|| raise(Kind::Plugin, "the plugin gave a tensor of another version"))
+}
+
+fn made(
     column: &Column,
     session: &HostSession,
-    batch: DeviceBatch,
+    batch: &DeviceBatch,
     on: Device,
     wanted: Wanted,
 ) -> PyResult<Managed> {
-    let schema = batch.schema().clone();
-    let usual = wanted.form == Form::Versioned && wanted.copying == Copying::Needed;
-    if usual {
-        // Whoever finds it taken begins another one: with the interpreter's lock held, nobody may wait for somebody who may
-        // want it.
-        let mut begun = match column.begun()?.0.try_lock() {
-            Ok(begun) => Some(begun),
-            Err(TryLockError::Poisoned(begun)) => Some(begun.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        };
-        if let Some(begun) = begun.as_deref_mut() {
-            let writer = match begun {
-                Some(writer) => writer,
-                None => begun.insert(begin(column, session, &schema, on, wanted, &Options::new())?),
-            };
-            return write(writer, batch);
-        }
-    }
+    let tensors = &column.shared()?.tensors;
     let options = match wanted.copying {
+        Copying::Needed if wanted.form == Form::Versioned && on == session.device() => {
+            return one(tensors, tensors.write(session, batch));
+        }
         Copying::Needed => Options::new(),
         Copying::Always => Options::new().with("copy", "always"),
         Copying::Never => Options::new().with("copy", "never"),
     };
-    write(&mut begin(column, session, &schema, on, wanted, &options)?, batch)
+    written(tensors, session, batch, on, wanted.form, &options)
 }
 
-fn begin(
-    column: &Column,
+fn written(
+    tensors: &Formats,
     session: &HostSession,
-    schema: &SchemaRef,
+    batch: &DeviceBatch,
     on: Device,
-    wanted: Wanted,
+    form: Form,
     options: &Options,
-) -> PyResult<Writer> {
-    let format = column.shared()?.tensors.writing(session, on, wanted.form).map_err(refused)?;
-    format.write(schema, options).map_err(refused)
+) -> PyResult<Managed> {
+    let begun = tensors.writing(session, on, form).and_then(|format| format.write(batch.schema(), options));
+    one(tensors, begun.and_then(|mut writer| writer.write_borrowed(batch)))
 }
 
-fn write(writer: &mut Writer, batch: DeviceBatch) -> PyResult<Managed> {
-    let mut capsules = writer.write(batch).map_err(refused)?.into_iter();
+/// The one tensor that one column became.
+fn one(tensors: &Formats, written: crossdock::Result<Vec<Capsule>>) -> PyResult<Managed> {
+    let written = written.map_err(|error| {
+        tensors.after(&error);
+        refused(error)
+    })?;
+    let mut capsules = written.into_iter();
     match (capsules.next(), capsules.next()) {
         (Some(capsule), None) => Managed::of_capsule(capsule).or_raise(),
         _ => Err(raise(Kind::Plugin, "the plugin gave another number of tensors than one for one column")),
@@ -266,8 +272,8 @@ fn copied_to(
         Form::Versioned => Options::new(),
         Form::Legacy => Options::new().with("read-only", "lent"),
     };
-    let schema = moved.schema().clone();
-    let mut tensor = write(&mut begin(column, session, &schema, wanted.to, wanted, &options)?, moved)?;
+    let tensors = &column.shared()?.tensors;
+    let mut tensor = written(tensors, session, &moved, wanted.to, wanted.form, &options)?;
     tensor.set_copied();
     Ok(tensor)
 }

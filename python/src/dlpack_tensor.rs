@@ -3,6 +3,7 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crossdock_plugin_api::{Capsule, Device};
 use dlpark::DlpackFlags;
@@ -122,6 +123,28 @@ impl Managed {
                 .contains(DlpackFlags::IS_COPIED)
     }
 
+    /// The same tensor once more: both are gone before the memory is.
+    pub fn again(of: &Arc<Managed>) -> Option<Managed> {
+        if of.form != Form::Versioned || of.tensor().is_none() {
+            return None;
+        }
+        // SAFETY: a live tensor of this form and version; what it points at lives as long as it, which the other one keeps.
+        let mut tensor = unsafe { of.raw.cast::<DLManagedTensorVersioned>().read() };
+        tensor.deleter = Some(delete_again);
+        tensor.manager_ctx = std::ptr::null_mut();
+        let raw = NonNull::from(Box::leak(Box::new(Again { tensor, _of: of.clone() })));
+        Some(Managed { form: Form::Versioned, raw: raw.cast() })
+    }
+
+    /// Whether it says that its bytes may only be read.
+    pub fn is_read_only(&self) -> bool {
+        // SAFETY: a live tensor of this form.
+        self.form == Form::Versioned
+            && unsafe { self.raw.cast::<DLManagedTensorVersioned>().as_ref() }
+                .flags
+                .contains(DlpackFlags::READ_ONLY)
+    }
+
     /// Says that its bytes were made for it, so that they may be written.
     pub fn set_copied(&mut self) {
         if self.form == Form::Versioned {
@@ -141,6 +164,18 @@ impl Drop for Managed {
             }
         }
     }
+}
+
+/// A tensor that stands for another one.
+#[repr(C)]
+struct Again {
+    tensor: DLManagedTensorVersioned,
+    _of: Arc<Managed>,
+}
+
+unsafe extern "C" fn delete_again(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: made by `Managed::again`, whose box begins with the tensor; deleted once.
+    drop(unsafe { Box::from_raw(tensor.cast::<Again>()) });
 }
 
 trait Deletes: Sized {

@@ -97,7 +97,7 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
     let py = unsafe { Python::assume_attached() };
     enter(py, || {
         let tensor = NonNull::new(tensor).ok_or_else(|| usage("a NULL tensor was given"))?;
-        let (lent, taken) = Lent::new(tensor);
+        let (lent, taken) = Lent::tensor_of(tensor);
         let place = lent.tensor().map(|tensor| tensor.device);
         let place = place.and_then(|device| cuda_device(device, Device::CPU)).unwrap_or(Device::CPU);
         let shared = session_on(py, place)?;
@@ -126,7 +126,7 @@ unsafe impl Send for Lent {}
 
 impl Lent {
     /// The same tensor under a deleter that calls the original's if it has been taken.
-    fn new(original: NonNull<DLManagedTensorVersioned>) -> (Managed, Arc<AtomicBool>) {
+    fn tensor_of(original: NonNull<DLManagedTensorVersioned>) -> (Managed, Arc<AtomicBool>) {
         let taken = Arc::new(AtomicBool::new(false));
         // SAFETY: a live tensor, whose fields up to the version's own are where they always are; of another version it is
         // only handed on, to be refused.
@@ -140,7 +140,7 @@ impl Lent {
 }
 
 unsafe extern "C" fn delete_lent(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: made by `Lent::new`, deleted once.
+    // SAFETY: made by `Lent::tensor_of`, deleted once.
     unsafe {
         let tensor = Box::from_raw(tensor);
         let lent = Box::from_raw(tensor.manager_ctx.cast::<Lent>());

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossdock::Table as HostTable;
+use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Device, Options};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -35,6 +36,18 @@ pub fn device_of(table: &HostTable) -> Device {
 /// `length` rows from `offset` on, or all that follow.
 pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyResult<HostTable> {
     table.slice(offset, length.unwrap_or(u64::MAX)).or_raise()
+}
+
+/// The rows of all batches as one batch, where it is.
+pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
+    if table.batches().len() < 2 {
+        return Ok(table.clone());
+    }
+    let session = table.session();
+    // A table that was put together of others' batches may lie in several places.
+    let there = detached(py, || table.move_to(device_of(table)))?;
+    let one = py.detach(|| DeviceBatch::concatenate(there.batches(), session.stream())).or_raise()?;
+    HostTable::from_batches(session, table.schema().clone(), vec![one]).or_raise()
 }
 
 impl Table {
@@ -136,6 +149,11 @@ impl Table {
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {
         self.with(rows_of_slice(self.table()?, offset, length)?)
+    }
+
+    /// The same rows in one batch, copied together; itself where there is one already.
+    fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(combined(py, self.table()?)?)
     }
 
     /// Its batches, each as a table.

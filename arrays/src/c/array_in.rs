@@ -2,12 +2,12 @@
 
 use std::ffi::c_void;
 
-use arrow_schema::{DataType, Field, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result};
 use crossdock_plugin_api::{Owned, abi};
 
 use super::metadata;
-use super::plain::is_plain;
+use super::plain::{is_plain, plain_columns};
 use super::streams_in::on_cpu;
 use crate::layout::{Layout, layout, shown};
 use crate::{DeviceArray, DeviceBatch, MAX_DEPTH};
@@ -25,9 +25,18 @@ pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory)
             size_of::<abi::Batch>()
         )));
     }
+    let plain = plain_columns(&raw, schema);
     let raw = raw.into_raw();
     // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
     let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
+    if let Some(addresses) = plain {
+        let batch = of_plain(array, addresses, schema, memory)?;
+        if raw.metadata.is_null() {
+            return Ok(batch);
+        }
+        // SAFETY: metadata lives as long as the array, which the batch keeps.
+        return Ok(batch.with_metadata(unsafe { metadata::read(raw.metadata) }?));
+    }
     let root = Root::of(&array);
     let mut reader = Reader::owning(array, memory)?;
     reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
@@ -40,6 +49,39 @@ pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory)
             Ok(batch.with_metadata(metadata::read(raw.metadata)?))
         }
     }
+}
+
+/// A batch of plain columns, of which it is known where the values of each begin.
+fn of_plain(
+    array: Owned<abi::ArrowDeviceArray>,
+    addresses: Vec<u64>,
+    schema: &SchemaRef,
+    memory: &Memory,
+) -> Result<DeviceBatch> {
+    let device = Device::from_arrow(array.device_type, array.device_id);
+    let len = count(array.array.length, "length")?;
+    let owner = ForeignOwner::new(Foreign { _array: array, _memory: memory.clone() });
+    let column = |(field, address): (&FieldRef, u64)| {
+        let data_type = field.data_type();
+        let bytes = len * data_type.primitive_width().unwrap_or(0);
+        // SAFETY: `Owned` vouched for the array, which the owner keeps: so many values of this type begin there, and are ready.
+        let values = (address != 0)
+            .then(|| unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), Ready::Now) });
+        DeviceArray {
+            data_type: data_type.clone(),
+            len,
+            offset: 0,
+            null_count: Some(0),
+            device: values.as_ref().map(|_| device),
+            buffers: vec![None, values],
+            children: Vec::new(),
+            dictionary: None,
+            view_sizes: None,
+            depth: 1,
+        }
+    };
+    let columns = schema.fields().iter().zip(addresses).map(column).collect();
+    DeviceBatch::of_checked_types(schema.clone(), len, columns, device)
 }
 
 /// Makes sure that `array` is a batch of `schema` which [`import_batch`] would take, and takes nothing: for those who

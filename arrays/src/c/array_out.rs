@@ -7,6 +7,7 @@ use crossdock_plugin_api::{Owned, abi};
 
 use super::arena::Builder;
 use super::metadata;
+use super::plain::export_plain_batch;
 use super::prepare::{Prepared, needs_own_sizes, variadic_sizes};
 use super::schema_out::export_schema;
 use crate::layout::BufferKind;
@@ -16,6 +17,12 @@ use crate::{DeviceArray, DeviceBatch};
 /// and the table of buffer sizes. `stream` works on the batch's device if something has to be found out first: an
 /// unknown null count, several moments of readiness.
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
+    if !with_schema
+        && batch.metadata().is_empty()
+        && let Some(plain) = export_plain_batch(batch)
+    {
+        return Ok(plain);
+    }
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
     let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;

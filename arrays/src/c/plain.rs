@@ -4,10 +4,11 @@
 use std::ffi::c_void;
 
 use arrow_schema::Schema;
-use crossdock_memory::{Device, Ready};
+use crossdock_memory::{Buffer, Device, Ready};
 use crossdock_plugin_api::{Owned, abi};
 
 use super::arena::{Builder, Size};
+use crate::{DeviceArray, DeviceBatch};
 
 /// Where the values of each column begin, if the batch lies on `device` and is ready, and each of its columns is a plain
 /// one: values of the given width (bytes), as many as there are rows, no nulls, none of them missing. `each` is called
@@ -42,6 +43,52 @@ pub fn plain_values(
         }
     }
     batch.buffer_sizes.is_null() || batch.n_buffer_sizes as i64 == 1 + 2 * root.n_children
+}
+
+/// Where the values of each column of `schema` begin, if the batch is one of nothing but such columns and all is ready:
+/// [`crate::import_batch`] then has nothing to look for.
+pub(super) fn plain_columns(batch: &Owned<abi::Batch>, schema: &Schema) -> Option<Vec<u64>> {
+    let device = Device::from_arrow(batch.array.device_type, batch.array.device_id);
+    let placed = match batch.array.device_type {
+        abi::DEVICE_CPU => true,
+        abi::DEVICE_CUDA => (0..=i64::from(i32::MAX)).contains(&device.id),
+        _ => false,
+    };
+    let fields = schema.fields();
+    if !placed || fields.iter().any(|field| field.data_type().primitive_width().is_none()) {
+        return None;
+    }
+    let mut addresses = Vec::with_capacity(fields.len());
+    let widths = fields.iter().map(|field| field.data_type().primitive_width().unwrap_or(0));
+    let plain = plain_values(batch, device, widths, |address| addresses.push(address));
+    // Sizes that cannot be are for the longer way to explain.
+    let sound = |(i, address): (usize, &u64)| {
+        let (validity, values) = (told_size(batch, 1 + i * 2), told_size(batch, 2 + i * 2));
+        let end = values.map(|size| u64::try_from(size).ok().and_then(|size| address.checked_add(size)));
+        validity.is_none_or(|size| size == 0) && end.is_none_or(|end| end.is_some_and(is_address))
+    };
+    (plain && addresses.iter().enumerate().all(sound)).then_some(addresses)
+}
+
+/// The batch as it crosses the boundary, if it is one of nothing but plain columns without nulls, each from the beginning
+/// of a buffer that is ready: there is nothing to find out first.
+pub(super) fn export_plain_batch(batch: &DeviceBatch) -> Option<Owned<abi::Batch>> {
+    let device = batch.device();
+    let values = |column: &DeviceArray| {
+        let plain = column.null_count() == Some(0)
+            && column.offset() == 0
+            && column.data_type().primitive_width().is_some();
+        let buffer = column.buffers().get(1)?.as_ref().filter(|_| plain)?;
+        (buffer.ready().is_now() && buffer.device() == device && buffer.len()? > 0).then(|| buffer.clone())
+    };
+    let mut kept = Vec::with_capacity(batch.columns().len());
+    for column in batch.columns() {
+        kept.push(values(column)?);
+    }
+    kept.iter().for_each(Buffer::mark_lent);
+    let span = |buffer: &Buffer| (buffer.address(), buffer.len().unwrap_or(0));
+    // SAFETY: the batch's buffers are what its arrays say, which was checked when those were made, and are kept.
+    Some(unsafe { export_plain(device, batch.len(), kept, span, Ready::Now) })
 }
 
 /// Whether a batch is one of plain columns of `schema`, nulls allowed where it allows them, with every null count told: then

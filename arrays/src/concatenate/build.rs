@@ -1,0 +1,65 @@
+//! The copies, and the arrays over them.
+
+use crossdock_kernels::{BitRange, Jobs};
+use crossdock_memory::{Buffer, BufferMut, Copies, Error, Result, Stream};
+
+use super::plan::{Node, Plan};
+use crate::DeviceArray;
+
+/// Does what the plan says on `stream`: one allocation, its copies together, then its bits and offsets.
+pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec<DeviceArray>> {
+    let mut block = stream.memory().alloc(stream, plan.bytes)?;
+    let mut copies = Copies::new();
+    for copied in &plan.copies {
+        copies.push(&mut block, copied.to, &copied.from, copied.at, copied.bytes)?;
+    }
+    copies.submit(stream)?;
+    let mut jobs = Jobs::new();
+    for bitmap in &plan.bitmaps {
+        let parts = bitmap.parts.iter().map(|(bits, len)| BitRange {
+            bits: bits.as_ref().map(|(buffer, first)| (buffer, *first)),
+            len: *len,
+        });
+        jobs.concatenate_bits(&parts.collect::<Vec<_>>(), &mut block, bitmap.to)?;
+    }
+    for rebase in &plan.rebases {
+        jobs.rebase_offsets(&mut block, rebase.to, rebase.n, rebase.width, rebase.base)?;
+    }
+    jobs.launch(stream)?;
+    renumber(&plan, &mut block)?;
+    let block = block.freeze(stream)?;
+    roots.into_iter().map(|node| array(node, &block)).collect()
+}
+
+/// Views point into the buffers that come after those of the arrays before. On the host alone, where all copies have run.
+fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
+    const BYTES: usize = 16;
+    const IN_PLACE: i32 = 12;
+    if plan.views.is_empty() {
+        return Ok(());
+    }
+    let bytes = block.host_slice_mut();
+    let bytes = bytes.ok_or_else(|| Error::internal("the host cannot reach views that lie in its memory"))?;
+    for part in &plan.views {
+        let before = i32::try_from(part.buffers_before).map_err(|_| super::too_long())?;
+        let views = bytes.get_mut(part.to..).unwrap_or_default();
+        for view in views.as_chunks_mut::<BYTES>().0.iter_mut().take(part.n) {
+            let word = |i: usize| i32::from_ne_bytes([view[i], view[i + 1], view[i + 2], view[i + 3]]);
+            if word(0) > IN_PLACE {
+                let buffer = word(8).wrapping_add(before).to_ne_bytes();
+                view[8..12].copy_from_slice(&buffer);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn array(node: Node, block: &Buffer) -> Result<DeviceArray> {
+    let places = node.buffers.into_iter();
+    let mut buffers = places
+        .map(|place| place.map(|(at, bytes)| block.slice(at, bytes)).transpose())
+        .collect::<Result<Vec<_>>>()?;
+    buffers.extend(node.shared);
+    let children = node.children.into_iter().map(|child| array(child, block)).collect::<Result<_>>()?;
+    DeviceArray::try_new(node.data_type, node.len, 0, node.null_count, buffers, children, node.dictionary)
+}

@@ -1,0 +1,295 @@
+//! Which parts of which buffers follow each other where.
+
+use arrow_schema::DataType;
+use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
+
+use super::dictionaries::common;
+use super::too_long;
+use crate::DeviceArray;
+use crate::layout::{BufferKind, ChildRule};
+use crate::numbers::{self, Numbers};
+
+/// All of it: one allocation, and what to put where.
+#[derive(Default)]
+pub(super) struct Plan {
+    pub copies: Vec<Copied>,
+    pub bitmaps: Vec<Bitmap>,
+    pub rebases: Vec<Rebase>,
+    pub views: Vec<Views>,
+    /// Of the allocation.
+    pub bytes: usize,
+}
+
+/// Bytes as they are.
+pub(super) struct Copied {
+    pub from: Buffer,
+    pub at: usize,
+    pub bytes: usize,
+    pub to: usize,
+}
+
+/// Bits of several bitmaps, each with its first bit and how many; without one all are set.
+pub(super) struct Bitmap {
+    pub parts: Vec<(Option<(Buffer, usize)>, usize)>,
+    pub to: usize,
+}
+
+/// Offsets that begin elsewhere: how many, how wide, and what to take off.
+pub(super) struct Rebase {
+    pub to: usize,
+    pub n: usize,
+    pub width: usize,
+    pub base: i64,
+}
+
+/// Views whose data buffers come after others: how many, and after how many.
+pub(super) struct Views {
+    pub to: usize,
+    pub n: usize,
+    pub buffers_before: usize,
+}
+
+/// One array to be made.
+pub(super) struct Node {
+    pub data_type: DataType,
+    pub len: usize,
+    pub null_count: Option<usize>,
+    /// Where each buffer will lie, and its bytes.
+    pub buffers: Vec<Option<(usize, usize)>>,
+    /// Buffers that are shared as they are, after the others.
+    pub shared: Vec<Option<Buffer>>,
+    pub children: Vec<Node>,
+    pub dictionary: Option<DeviceArray>,
+}
+
+impl Plan {
+    /// For the chunks of one column, or of one child: at least one, all of one type.
+    pub(super) fn node(&mut self, chunks: &[DeviceArray], stream: &Stream) -> Result<Node> {
+        let Some(first) = chunks.first() else { return Err(Error::internal("a column of no chunks")) };
+        let layout = first.layout();
+        let len = chunks.iter().try_fold(0usize, |len, chunk| len.checked_add(chunk.len()));
+        let len = len.filter(|len| i64::try_from(*len).is_ok()).ok_or_else(too_long)?;
+        check_rule(first)?;
+        let bounds = bounds_of(chunks, stream)?;
+        let mut node = Node {
+            data_type: first.data_type().clone(),
+            len,
+            null_count: chunks.iter().try_fold(0usize, |nulls, chunk| Some(nulls + chunk.null_count()?)),
+            buffers: Vec::with_capacity(layout.n_buffers()),
+            shared: Vec::new(),
+            children: Vec::with_capacity(first.children().len()),
+            dictionary: common(chunks, stream)?,
+        };
+        for b in 0..layout.n_buffers() {
+            let place = match layout.kind(b) {
+                _ if len == 0 => None,
+                _ if layout.is_validity(b) => self.validity(chunks, len)?,
+                Some(BufferKind::Bits) => {
+                    let parts = chunks.iter().map(|chunk| (bits_of(chunk, b), chunk.len())).collect();
+                    Some(self.bitmap(parts, len)?)
+                }
+                Some(BufferKind::Offsets { width }) => self.offsets(chunks, b, len, width, &bounds)?,
+                Some(BufferKind::Data) => self.data(chunks, b, &bounds)?,
+                Some(kind) => self.fixed(chunks, b, kind.width().unwrap_or(0))?,
+                None => None,
+            };
+            node.buffers.push(place);
+        }
+        if layout.variadic {
+            node.shared = self.variadic(chunks, node.buffers.get(1).copied().flatten(), layout.n_buffers());
+        }
+        for c in 0..first.children().len() {
+            let parts = chunks.iter().zip(&bounds).filter_map(|(chunk, bounds)| {
+                let child = chunk.children().get(c)?;
+                let (from, len) = match layout.child_rule {
+                    ChildRule::Times(n) => (chunk.offset() * n, chunk.len() * n),
+                    ChildRule::Offsets => (bounds.0, bounds.1 - bounds.0),
+                    _ => (chunk.offset(), chunk.len()),
+                };
+                Some(child.slice(from, len))
+            });
+            let parts = parts.collect::<Result<Vec<_>>>()?;
+            node.children.push(self.node(&parts, stream)?);
+        }
+        Ok(node)
+    }
+
+    /// Room in the allocation.
+    fn room(&mut self, bytes: usize) -> Result<usize> {
+        let to = self.bytes;
+        let end = to.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
+        self.bytes = end.ok_or_else(too_long)?;
+        Ok(to)
+    }
+
+    fn validity(&mut self, chunks: &[DeviceArray], len: usize) -> Result<Option<(usize, usize)>> {
+        if chunks.iter().all(|chunk| chunk.validity().is_none()) {
+            return Ok(None);
+        }
+        let part =
+            |chunk: &DeviceArray| (chunk.validity().map(|bits| (bits.clone(), chunk.offset())), chunk.len());
+        self.bitmap(chunks.iter().map(part).collect(), len).map(Some)
+    }
+
+    fn bitmap(&mut self, parts: Vec<(Option<(Buffer, usize)>, usize)>, len: usize) -> Result<(usize, usize)> {
+        let bytes = len.div_ceil(8);
+        let to = self.room(bytes)?;
+        self.bitmaps.push(Bitmap { parts, to });
+        Ok((to, bytes))
+    }
+
+    fn copy(&mut self, from: &Buffer, at: usize, bytes: usize, to: usize) -> Result<()> {
+        if bytes > 0 {
+            // Where a stranger's buffer is shorter than its array says, it is refused here.
+            from.slice(at, bytes)?;
+            self.copies.push(Copied { from: from.clone(), at, bytes, to });
+        }
+        Ok(())
+    }
+
+    fn fixed(&mut self, chunks: &[DeviceArray], b: usize, width: usize) -> Result<Option<(usize, usize)>> {
+        let total = chunks.iter().try_fold(0usize, |n, chunk| n.checked_add(chunk.len().checked_mul(width)?));
+        let total = total.ok_or_else(too_long)?;
+        let to = self.room(total)?;
+        let mut next = to;
+        for chunk in chunks {
+            if let Some(Some(buffer)) = chunk.buffers().get(b) {
+                self.copy(buffer, chunk.offset() * width, chunk.len() * width, next)?;
+            }
+            next += chunk.len() * width;
+        }
+        Ok((total > 0).then_some((to, total)))
+    }
+
+    fn offsets(
+        &mut self,
+        chunks: &[DeviceArray],
+        b: usize,
+        len: usize,
+        width: usize,
+        bounds: &[(usize, usize)],
+    ) -> Result<Option<(usize, usize)>> {
+        let bytes = len.checked_add(1).and_then(|n| n.checked_mul(width)).ok_or_else(too_long)?;
+        let to = self.room(bytes)?;
+        let (mut entries, mut data) = (0usize, 0usize);
+        for (chunk, (first, last)) in chunks.iter().zip(bounds) {
+            let (Some(Some(buffer)), 1..) = (chunk.buffers().get(b), chunk.len()) else { continue };
+            // The first chunk has the entry that all begin with; of the others, the last entry before is theirs.
+            let skip = usize::from(entries > 0);
+            let (n, place) = (chunk.len() + 1 - skip, to + (entries + skip) * width);
+            self.copy(buffer, (chunk.offset() + skip) * width, n * width, place)?;
+            let base = *first as i64 - data as i64;
+            if base != 0 {
+                self.rebases.push(Rebase { to: place, n, width, base });
+            }
+            entries += chunk.len();
+            data = data.checked_add(last - first).ok_or_else(too_long)?;
+        }
+        if width == 4 && i32::try_from(data).is_err() {
+            return Err(Error::unsupported(format!(
+                "its values together are {data} long, and 32-bit offsets reach to {}: leave the batches apart, or cast it to \
+                 its large type first",
+                i32::MAX
+            )));
+        }
+        Ok(Some((to, bytes)))
+    }
+
+    fn data(
+        &mut self,
+        chunks: &[DeviceArray],
+        b: usize,
+        bounds: &[(usize, usize)],
+    ) -> Result<Option<(usize, usize)>> {
+        let total = bounds.iter().try_fold(0usize, |n, (first, last)| n.checked_add(last - first));
+        let total = total.ok_or_else(too_long)?;
+        let to = self.room(total)?;
+        let mut next = to;
+        for (chunk, (first, last)) in chunks.iter().zip(bounds) {
+            match chunk.buffers().get(b) {
+                Some(Some(buffer)) => self.copy(buffer, *first, last - first, next)?,
+                _ if last > first => return Err(Error::bad_data("offsets point into data that is missing")),
+                _ => {}
+            }
+            next += last - first;
+        }
+        Ok((total > 0).then_some((to, total)))
+    }
+
+    /// The data that views point into, as it is; the views themselves count its buffers on.
+    fn variadic(
+        &mut self,
+        chunks: &[DeviceArray],
+        views: Option<(usize, usize)>,
+        n_buffers: usize,
+    ) -> Vec<Option<Buffer>> {
+        const BYTES: usize = 16;
+        let mut shared = Vec::new();
+        let mut next = views.map_or(0, |(to, _)| to);
+        for chunk in chunks {
+            if !shared.is_empty() && !chunk.is_empty() {
+                self.views.push(Views { to: next, n: chunk.len(), buffers_before: shared.len() });
+            }
+            next += chunk.len() * BYTES;
+            shared.extend(chunk.buffers().iter().skip(n_buffers).cloned());
+        }
+        shared
+    }
+}
+
+fn bits_of(chunk: &DeviceArray, b: usize) -> Option<(Buffer, usize)> {
+    let buffer = chunk.buffers().get(b).and_then(Option::as_ref)?;
+    Some((buffer.clone(), chunk.offset()))
+}
+
+/// What cannot be put together, and what to do.
+fn check_rule(array: &DeviceArray) -> Result<()> {
+    let layout = array.layout();
+    let refuse = |why: &str| {
+        Err(Error::unsupported(format!("values of {} are not put together: {why}", array.data_type())))
+    };
+    match layout.child_rule {
+        ChildRule::Views | ChildRule::Dense | ChildRule::Runs => {
+            return refuse("leave the batches apart, or leave the column out");
+        }
+        ChildRule::SameRows if layout.buffers().contains(&BufferKind::TypeIds) => {
+            return refuse("leave the batches apart, or leave the column out");
+        }
+        _ => {}
+    }
+    if layout.variadic && array.device() != Device::CPU {
+        return refuse(
+            "on the cpu they can be: move the table there, or cast the column to utf8 or binary first",
+        );
+    }
+    Ok(())
+}
+
+/// Where each chunk's part of its data, or of its child, begins and ends, where offsets tell.
+fn bounds_of(chunks: &[DeviceArray], stream: &Stream) -> Result<Vec<(usize, usize)>> {
+    let mut asked = Vec::new();
+    let mut places = Vec::with_capacity(chunks.len());
+    for chunk in chunks {
+        let Some(BufferKind::Offsets { width }) = chunk.layout().kind(1) else {
+            places.push(None);
+            continue;
+        };
+        let source = chunk.buffers().get(1).and_then(Option::as_ref).filter(|_| !chunk.is_empty());
+        places.push(source.map(|_| asked.len()));
+        if let Some(source) = source {
+            for entry in [chunk.offset(), chunk.offset() + chunk.len()] {
+                asked.push(Numbers { source, at: entry * width, n: 1, width });
+            }
+        }
+    }
+    let read = numbers::read(&asked, stream)?;
+    let bounds = |place: Option<usize>| {
+        let Some(i) = place else { return Ok((0, 0)) };
+        let ends = read.get(i).copied().zip(read.get(i + 1).copied()).unwrap_or((0, 0));
+        match (usize::try_from(ends.0), usize::try_from(ends.1)) {
+            (Ok(first), Ok(last)) if first <= last => Ok((first, last)),
+            _ => Err(Error::bad_data(format!("offsets go from {} to {}", ends.0, ends.1))),
+        }
+    };
+    places.into_iter().map(bounds).collect()
+}
