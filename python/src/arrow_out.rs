@@ -45,8 +45,8 @@ pub fn as_one_array<'py, T>(
     match table.batches().len() {
         0 | 1 => of.as_any().getattr(method),
         n => Err(PyAttributeError::new_err(format!(
-            "it is in {n} pieces, and an array is one: use __arrow_c_stream__ or __arrow_c_device_stream__, or the pieces \
-             one by one (a table's batches(), a column's chunk(i))"
+            "it is in {n} pieces, and an array is one: use __arrow_c_stream__ or __arrow_c_device_stream__, or copy the \
+             pieces together first (a table's combine_batches(), a column's combine_chunks())"
         ))),
     }
 }

@@ -1,5 +1,6 @@
 //! The third-party peers, in an environment of their own.
 
+use super::counts::Counts;
 use super::{Outcome, stream};
 use crate::cargo::{Workspace, run as run_command};
 use crate::sim_cuda::lay_out;
@@ -11,29 +12,85 @@ use std::process::Command;
 /// Newest first.
 const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", "python3.11", "python"];
 
-/// What runs over the simulated CUDA driver, in a process that finds it from its start on.
+/// The tests of the command and of libcrossdock that run over the simulated CUDA driver, in a process that finds it from its
+/// start on.
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
 
-/// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test: once
-/// over this machine, and once, the tests on devices, over the simulated CUDA driver.
+/// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
+const PACKAGE: &str = "tests/python/package";
+
+/// Everything in Python that there are rules for.
+const SOURCES: [&str; 3] = ["python", "tests/python", "benches"];
+
+/// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test, and on the
+/// package beside it: once over this machine, and once, the tests on devices, over the simulated CUDA driver. Holds sources
+/// and stubs to their rules, and builds and installs a wheel.
 pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
     if !crossdock.exists() {
         bail!("{} is not there: the step `build` makes it", crossdock.display());
     }
     let python = environment(workspace)?;
-    let pytest = || {
+    let layout = crate::python::lay_out(workspace, crossdock.parent().unwrap_or(crossdock))?;
+    let simulated = lay_out(workspace, &[])?;
+    let program = |module: &str| {
         let mut command = Command::new(&python);
-        command.current_dir(&workspace.root).env("CROSSDOCK_BIN", crossdock);
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
-        command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
-        command.args(["-m", "pytest", "-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]);
+        command.current_dir(&workspace.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", &layout);
+        command.args(["-m", module]);
         command
     };
-    let elsewhere = ON_CUDA.map(|file| format!("--ignore={file}"));
-    let plain = stream::pytest(pytest().args(elsewhere).arg("tests/python"))?;
-    let simulated = lay_out(workspace, &[])?;
-    let on_cuda = stream::pytest(pytest().args(ON_CUDA).env("LD_LIBRARY_PATH", simulated))?;
-    Ok(plain.and(&on_cuda))
+    let pytest = || {
+        let mut command = program("pytest");
+        command.env("CROSSDOCK_BIN", crossdock);
+        command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
+        command.args(["-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]);
+        command
+    };
+    let package = || {
+        let mut command = pytest();
+        command.arg(format!("--confcutdir={PACKAGE}")).arg(PACKAGE);
+        command
+    };
+    let check = |command: &mut Command| Outcome::check(run_command(command));
+    let elsewhere = ON_CUDA.iter().chain([&PACKAGE]).map(|file| format!("--ignore={file}"));
+    let parts = [
+        check(program("ruff").args(["check", "--quiet", "--no-cache"]).args(SOURCES)),
+        check(program("ruff").args(["format", "--quiet", "--no-cache", "--check"]).args(SOURCES)),
+        check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)),
+        stream::pytest(pytest().args(elsewhere).arg("tests/python"))?,
+        stream::pytest(pytest().args(ON_CUDA).env("LD_LIBRARY_PATH", &simulated))?,
+        stream::pytest(package().args(["-m", "not cuda"]))?,
+        stream::pytest(package().args(["-m", "cuda"]).env("LD_LIBRARY_PATH", &simulated))?,
+        Outcome::check(wheel(workspace, &python)),
+    ];
+    Ok(parts.iter().fold(Outcome::Passed(Counts::default()), |all, part| all.and(part)))
+}
+
+/// Builds the wheel as pip does, quickly rather than well, and runs it where nothing else is installed.
+fn wheel(workspace: &Workspace, python: &Path) -> Result<()> {
+    let folder = workspace.target.join("wheel");
+    if folder.exists() {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    let mut path = python.parent().unwrap_or(python).as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut build = Command::new(python);
+    build.current_dir(&workspace.root).env("PATH", path).env("CARGO_TARGET_DIR", &workspace.target);
+    build.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "./python", "--no-deps"]);
+    // With the maturin of the environment, which is pinned.
+    build.args(["--no-build-isolation", "--config-settings", "profile=quick", "--wheel-dir"]).arg(&folder);
+    run_command(&mut build)?;
+    let wheels: Vec<_> = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let [wheel] = wheels.as_slice() else { bail!("expected one wheel, got {wheels:?}") };
+    let venv = folder.join("venv");
+    run_command(Command::new(python).args(["-m", "venv"]).arg(&venv))?;
+    let python = venv.join("bin/python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]).arg(wheel);
+    run_command(&mut install)?;
+    let mut smoke = Command::new(&python);
+    smoke.current_dir(&folder).arg(workspace.root.join(PACKAGE).join("smoke.py"));
+    run_command(smoke.arg(workspace.root.join("examples/data/flights-january.arrow")))
 }
 
 /// The interpreter of `target/venv`, which holds what `tests/python/requirements.txt` pins. It is made anew when
