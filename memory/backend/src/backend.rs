@@ -151,6 +151,7 @@ impl Backend {
     pub fn settle_and_leak(&self) {
         if let Some(cuda) = self.0.known_cuda() {
             cuda.reaper().flush_and_leak();
+            cuda.settle();
         }
     }
 
