@@ -9,6 +9,7 @@ A session has a device, a budget of memory and plugins; tables and columns live 
 protocols, so that other libraries take them as they are.
 """
 
+from . import cuda
 from ._native import (
     CancelledError,
     Column,
@@ -44,5 +45,6 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "cuda",
     "default_session",
 ]

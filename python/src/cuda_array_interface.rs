@@ -101,6 +101,11 @@ fn ready_on(column: &Column, device: Device) -> PyResult<Option<usize>> {
 
 /// A column of an object's `__cuda_array_interface__`. The object is kept as long as the column.
 pub fn column_from(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
+    column_of(py, shared, tensor_from(py, shared, object)?)
+}
+
+/// The tensor that the interface describes, which keeps the object. Our work on its device comes after its stream's.
+pub fn tensor_from(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
     let interface = object.getattr_opt("__cuda_array_interface__")?.ok_or_else(|| {
         let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
         PyTypeError::new_err(format!("from_cuda_array_interface: a {name} has no __cuda_array_interface__"))
@@ -117,7 +122,7 @@ pub fn column_from(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
         }
         settle(py, shared, &ours)?;
     }
-    column_of(py, shared, tensor)
+    Ok(tensor)
 }
 
 struct Foreign {
@@ -134,7 +139,7 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
         entry(name)?.ok_or_else(|| PyValueError::new_err(format!("__cuda_array_interface__: no '{name}'")))
     };
     let shape: Vec<i64> = needed("shape")?.extract()?;
-    let (address, _): (u64, bool) = needed("data")?.extract()?;
+    let (address, read_only): (u64, bool) = needed("data")?.extract()?;
     let version: i64 = needed("version")?.extract()?;
     if entry("mask")?.is_some() {
         return Err(usage(
@@ -186,7 +191,7 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
             DLDevice { device_type: DLDeviceType::CUDA, device_id: i32::try_from(place.id).unwrap_or(0) }
         }
     };
-    let kept = Own::new(Kept(Some(object.clone().unbind())));
+    let kept = Own::new(Kept::new(object.clone().unbind()));
     let mut tensor = Dynamic::new(shape.as_slice(), strides.as_slice())
         .initialize_as::<DLManagedTensorVersioned>(Box::new(kept))
         .map_err(|error| usage(format!("__cuda_array_interface__: {error}")))?;
@@ -194,7 +199,7 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
     tensor.set_data(data).set_device(place).set_dtype(dtype);
     // SAFETY: all fields are set, as the object's interface has them; the object is kept until the deleter is called.
     let raw = unsafe {
-        tensor.set_flags_unchecked(DlpackFlags::READ_ONLY);
+        tensor.set_flags_unchecked(if read_only { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() });
         tensor.finish().into_raw()
     };
     let raw = std::ptr::NonNull::new(raw).ok_or_else(|| usage("a tensor that was made is NULL"))?;
@@ -204,7 +209,13 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
 }
 
 /// An object that is given up under the interpreter's lock, on whichever thread that happens.
-struct Kept(Option<Py<PyAny>>);
+pub struct Kept(Option<Py<PyAny>>);
+
+impl Kept {
+    pub fn new(object: Py<PyAny>) -> Self {
+        Self(Some(object))
+    }
+}
 
 impl Drop for Kept {
     fn drop(&mut self) {

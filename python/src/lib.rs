@@ -11,6 +11,11 @@ mod bytes;
 mod capsules;
 mod column;
 mod cuda_array_interface;
+mod cuda_context;
+mod cuda_host_buffer;
+mod cuda_ipc;
+mod cuda_memory;
+mod cuda_tensor;
 mod device;
 mod dlpack_formats;
 mod dlpack_in;
@@ -38,6 +43,14 @@ mod _native {
 
     #[pymodule_export]
     use crate::column::Column;
+    #[pymodule_export]
+    use crate::cuda_context::{DeviceContext, cuda_device_count};
+    #[pymodule_export]
+    use crate::cuda_host_buffer::HostBuffer;
+    #[pymodule_export]
+    use crate::cuda_ipc::cuda_ipc_size;
+    #[pymodule_export]
+    use crate::cuda_memory::DeviceMemory;
     #[pymodule_export]
     use crate::schema::{Field, Schema};
     #[pymodule_export]
