@@ -1,0 +1,71 @@
+"""The programs of README.md and of docs/recipes.md run as they are written."""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+
+import crossdock as cd
+import pytest
+from conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+RECIPES = (ROOT / "docs" / "recipes.md").read_text()
+FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STATES = ("Run in CI", "Run on an H200", "Not run yet")
+
+
+def recipes():
+    """(heading, the words below it, program) of each; and how all begin."""
+    head, *sections = re.split(r"^## ", RECIPES, flags=re.MULTILINE)
+    (begin,) = FENCED.findall(head)
+    parts = []
+    for section in sections:
+        heading, _, text = section.partition("\n")
+        (program,) = FENCED.findall(text)
+        parts.append((heading, FENCED.sub("", text).strip(), program))
+    return begin, parts
+
+
+BEGIN, ALL = recipes()
+ON_CPU = [recipe for recipe in ALL if not recipe[1].startswith("On a GPU")]
+ON_GPU = [recipe for recipe in ALL if recipe[1].startswith("On a GPU")]
+
+
+def run(program, folder):
+    """What it prints in a process of its own; the peers that it imports must be there."""
+    for peer in re.findall(r"^(?:import|from) (\w+)", program, re.MULTILINE):
+        if importlib.util.find_spec(peer) is None:
+            pytest.skip(f"{peer} is not installed")
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_recipe_says_where_it_has_been_run():
+    assert len(ON_CPU) >= 5 and len(ON_GPU) >= 5
+    for heading, words, program in ALL:
+        assert sum(state in words for state in STATES) == 1, heading
+        compile(program, heading, "exec")
+    assert all("Run in CI" in words for _, words, _ in ON_CPU)
+
+
+@pytest.mark.parametrize(("heading", "words", "program"), ON_CPU, ids=[recipe[0] for recipe in ON_CPU])
+def test_a_recipe_runs_as_written(heading, words, program, tmp_path, flights):
+    shutil.copy(flights, tmp_path / "flights.arrow")
+    run(BEGIN + program, tmp_path)
+
+
+@pytest.mark.parametrize(("heading", "words", "program"), ON_GPU, ids=[recipe[0] for recipe in ON_GPU])
+def test_a_recipe_runs_as_written_on_a_gpu(heading, words, program, tmp_path, flights, cuda):
+    shutil.copy(flights, tmp_path / "flights.arrow")
+    run(BEGIN.replace("cd.Session()", f"cd.Session({cuda!r})", 1) + program, tmp_path)
+
+
+def test_the_readme_runs_as_written(flights):
+    (program,) = FENCED.findall(README)
+    shown = run(program, ROOT)
+    with cd.Session() as session:
+        assert f"{session.read_ipc(flights).num_rows} rows, 3 columns on cpu" in shown
+    assert shown.rstrip().endswith("zero-copy")
