@@ -1,12 +1,12 @@
 """pyarrow's side of the benchmarks. Prints one JSON list of times in ns, so that both sides are read alike.
 
-    peer.py make DIR FLIGHTS.arrow     makes the files that the benchmarks read
-    peer.py mapped FILE RUNS           a mapped IPC file to record batches
-    peer.py read FILE RUNS             an IPC stream file to a table
-    peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
-    peer.py dlpack RUNS                a column out as a DLPack tensor and in again
-    peer.py long_... FILE COLUMNS      10 million rows to /dev/null; the process is timed from outside
-    peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
+peer.py make DIR FLIGHTS.arrow     makes the files that the benchmarks read
+peer.py mapped FILE RUNS           a mapped IPC file to record batches
+peer.py read FILE RUNS             an IPC stream file to a table
+peer.py copy IN OUT RUNS           an IPC stream file to another one, batch by batch
+peer.py dlpack RUNS                a column out as a DLPack tensor and in again
+peer.py long_... FILE COLUMNS      10 million rows to /dev/null; the process is timed from outside
+peer.py c_device RUNS              a ten-column batch out through the C Device interface and back in
 """
 
 import ctypes
@@ -149,9 +149,7 @@ def long_to_csv(source: str, columns: str) -> None:
     import pyarrow.csv as csv
 
     reader = ipc.open_stream(pa.memory_map(source))
-    plain = pa.schema(
-        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in reader.schema]
-    )
+    plain = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in reader.schema])
     with csv.CSVWriter("/dev/null", plain) as out:
         for batch in reader:
             out.write_batch(batch.cast(plain))
