@@ -9,7 +9,7 @@ A session has a device, a budget of memory and plugins; tables and columns live 
 protocols, so that other libraries take them as they are.
 """
 
-from . import cuda
+from . import compat, cuda
 from ._native import (
     CancelledError,
     Column,
@@ -45,6 +45,7 @@ __all__ = [
     "UnsupportedError",
     "UsageError",
     "__version__",
+    "compat",
     "cuda",
     "default_session",
 ]

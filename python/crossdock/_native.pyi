@@ -30,6 +30,9 @@ __all__ = [
     "__version__",
     "cuda_device_count",
     "cuda_ipc_size",
+    "xlog_capsule",
+    "xlog_schema",
+    "xlog_with_metadata",
 ]
 
 __version__: str
@@ -312,3 +315,9 @@ class DeviceMemory:
     def write(self, offset: int, bytes: int, data: _Buffer) -> None: ...
     def export_ipc(self) -> bytes: ...
     def copy_from(self, offset: int, source: DeviceMemory, from_offset: int, bytes: int) -> None: ...
+
+# And crossdock.compat.xlog.
+
+def xlog_capsule(table: Table) -> _Capsule: ...
+def xlog_schema(capsule: object) -> _Capsule | None: ...
+def xlog_with_metadata(table: Table, metadata: Mapping[str, Mapping[str, str]]) -> Table: ...

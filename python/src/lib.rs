@@ -10,6 +10,7 @@ mod buffer_protocol;
 mod bytes;
 mod capsules;
 mod column;
+mod compat_xlog;
 mod cuda_array_interface;
 mod cuda_context;
 mod cuda_host_buffer;
@@ -43,6 +44,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::column::Column;
+    #[pymodule_export]
+    use crate::compat_xlog::{xlog_capsule, xlog_schema, xlog_with_metadata};
     #[pymodule_export]
     use crate::cuda_context::{DeviceContext, cuda_device_count};
     #[pymodule_export]

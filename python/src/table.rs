@@ -65,7 +65,11 @@ impl Table {
         Ok(&self.0.get()?.shared)
     }
 
-    fn with(&self, table: HostTable) -> PyResult<Self> {
+    /// Of the same session.
+    ///
+    /// # Errors
+    /// UsageError in a forked child.
+    pub fn with(&self, table: HostTable) -> PyResult<Self> {
         Ok(Self::new(table, self.shared()?.clone()))
     }
 

@@ -1,0 +1,5 @@
+"""Other systems' interfaces, over this one: `crossdock.compat.xlog` has the helpers of XLOG's Python module."""
+
+from . import xlog
+
+__all__ = ["xlog"]
