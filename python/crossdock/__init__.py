@@ -9,7 +9,8 @@ A session has a device, a budget of memory and plugins; tables and columns live 
 protocols, so that other libraries take them as they are.
 """
 
-from . import compat, cuda
+import importlib
+
 from ._native import (
     CancelledError,
     Column,
@@ -28,6 +29,13 @@ from ._native import (
     __version__,
 )
 from ._session import default_session
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from . import compat as compat
+    from . import cuda as cuda
 
 __all__ = [
     "CancelledError",
@@ -49,3 +57,10 @@ __all__ = [
     "cuda",
     "default_session",
 ]
+
+
+def __getattr__(name: str) -> "ModuleType":
+    # Loaded when they are asked for: most programs need neither, and all import this.
+    if name in ("compat", "cuda"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
