@@ -1,0 +1,190 @@
+"""What the package's tests of tensors share: producers of every make, and the driver as a stranger's library uses it."""
+
+import ctypes
+from ctypes import PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
+
+import capi
+from tensors import Made
+
+CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
+LEGACY, PER_THREAD = 1, 2
+"""CUDA's numbers for the default streams."""
+VERSIONED = {"max_version": (1, 3)}
+
+
+def name_of(capsule):
+    return capi.capsule_name(capsule).decode()
+
+
+class Asked:
+    """A producer that writes down how it is asked, and gives a capsule of a tensor of any make. `knows`: the arguments that
+    its `__dlpack__` has."""
+
+    def __init__(self, made, device=(CPU, 0), knows=("stream", "max_version", "dl_device", "copy")):
+        self.made, self.device, self.knows = made, device, knows
+        self.asked = []
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **arguments):
+        self.asked.append(arguments)
+        if unknown := set(arguments) - set(self.knows):
+            raise TypeError(f"unexpected keyword arguments {unknown}")
+        return self.made.capsule
+
+
+class ExchangeApi(Structure):
+    """DLPackExchangeAPI of version 1.3."""
+
+    _fields_ = [
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("prev_api", c_void_p),
+        ("managed_tensor_allocator", c_void_p),
+        ("managed_tensor_from_py_object_no_sync", c_void_p),
+        ("managed_tensor_to_py_object_no_sync", c_void_p),
+        ("dltensor_from_py_object_no_sync", c_void_p),
+        ("current_work_stream", c_void_p),
+    ]
+
+
+FROM_PY = PYFUNCTYPE(c_int, ctypes.py_object, c_void_p)
+TO_PY = PYFUNCTYPE(c_int, c_void_p, ctypes.POINTER(c_void_p))
+STREAM = PYFUNCTYPE(c_int, c_int32, c_int32, ctypes.POINTER(c_void_p))
+SET_ERROR = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
+ALLOCATE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, SET_ERROR)
+
+_alive = []
+"""Tables live as long as the process, as the header wants it."""
+
+
+def api_capsule(table, name=b"dlpack_exchange_api"):
+    _alive.append(table)
+    return capi._new(ctypes.addressof(table), capi._kept(name), capi._DESTROY())
+
+
+def speaker(give, stream=0, version=(1, 3), name=b"dlpack_exchange_api", prev=None):
+    """A new type with an exchange API of its own: `give(object)` answers a Made, or raises; `stream` is its work stream."""
+
+    class Speaker:
+        asked = 0
+
+        def __dlpack_device__(self):
+            raise AssertionError("asked by the slower protocol")
+
+    def from_py(obj, out):
+        Speaker.asked += 1
+        c_void_p.from_address(out).value = give(obj).address
+        return 0
+
+    def work_stream(_type, _id, out):
+        out[0] = stream
+        return 0
+
+    # A raise in a ctypes callback is printed and swallowed: what is to be raised is set by hand.
+    def from_py_raising(obj, out):
+        try:
+            return from_py(obj, out)
+        except Exception as error:
+            _set_error(type(error), str(error))
+            return -1
+
+    functions = FROM_PY(from_py_raising), STREAM(work_stream)
+    table = ExchangeApi(major=version[0], minor=version[1], prev_api=prev)
+    table.managed_tensor_from_py_object_no_sync = ctypes.cast(functions[0], c_void_p).value
+    table.current_work_stream = ctypes.cast(functions[1], c_void_p).value
+    _alive.append(functions)
+    Speaker.__dlpack_c_exchange_api__ = api_capsule(table, name)
+    Speaker.table = table
+    return Speaker
+
+
+def _set_error(kind, text):
+    set_string = ctypes.pythonapi.PyErr_SetString
+    set_string.argtypes = [ctypes.py_object, c_char_p]
+    set_string.restype = None
+    set_string(kind, text.encode())
+
+
+class Driver:
+    """The CUDA driver, as a library of its own makes use of it: memory, streams, work that comes late."""
+
+    H2D_BYTES = 4096
+
+    def __init__(self):
+        self.lib = ctypes.CDLL("libcuda.so.1")
+        self.call("cuInit", c_uint32(0))
+        context = c_void_p()
+        self.call("cuDevicePrimaryCtxRetain", byref(context), c_int(0))
+        self.context = context
+        self.call("cuCtxSetCurrent", context)
+        self._kept = []
+
+    def call(self, name, *arguments):
+        code = getattr(self.lib, name)(*arguments)
+        assert code == 0, f"{name}: CUresult {code}"
+
+    def stream(self):
+        stream = c_void_p()
+        self.call("cuStreamCreate", byref(stream), c_uint32(1))
+        return stream.value
+
+    def alloc(self, bytes_):
+        address = c_uint64()
+        self.call("cuMemAlloc_v2", byref(address), c_size_t(bytes_))
+        return address.value
+
+    def free(self, address):
+        self.call("cuMemFree_v2", c_uint64(address))
+
+    def upload(self, address, data, stream):
+        """Some time in this stream's order, and not before somebody waits for it."""
+        pinned = c_void_p()
+        self.call("cuMemHostAlloc", byref(pinned), c_size_t(max(len(data), 1)), c_uint32(1))
+        ctypes.memmove(pinned, data, len(data))
+        self._kept.append(pinned.value)
+        self.call("cuMemcpyHtoDAsync_v2", c_uint64(address), pinned, c_size_t(len(data)), c_void_p(stream))
+
+    def download(self, address, bytes_, stream):
+        """What is there, as this stream sees it."""
+        to = (ctypes.c_char * bytes_)()
+        self.call("cuMemcpyDtoHAsync_v2", to, c_uint64(address), c_size_t(bytes_), c_void_p(stream))
+        self.call("cuStreamSynchronize", c_void_p(stream))
+        return bytes(to)
+
+    def wait(self, stream, for_stream):
+        """What follows on `stream` comes after what `for_stream` has been given."""
+        event = c_void_p()
+        self.call("cuEventCreate", byref(event), c_uint32(2))
+        self.call("cuEventRecord", event, c_void_p(for_stream))
+        self.call("cuStreamWaitEvent", c_void_p(stream), event, c_uint32(0))
+        self.call("cuEventDestroy_v2", event)
+
+    def synchronize(self, stream):
+        self.call("cuStreamSynchronize", c_void_p(stream))
+
+    def violations(self):
+        """Accesses that were not ordered after what they need, of the simulated driver."""
+        self.lib.crossdock_sim_cuda_violations.restype = c_uint64
+        return self.lib.crossdock_sim_cuda_violations()
+
+    def count_violations(self, only=True):
+        self.lib.crossdock_sim_cuda_on_violation(c_int(1 if only else 0))
+
+    def hold(self, stream, held=True):
+        assert self.lib.crossdock_sim_cuda_hold(c_size_t(stream), c_int(1 if held else 0)) == 0
+
+    def calls(self, name):
+        self.lib.crossdock_sim_cuda_calls.restype = c_uint64
+        return self.lib.crossdock_sim_cuda_calls(name.encode())
+
+    def close(self):
+        for pinned in self._kept:
+            self.call("cuMemFreeHost", c_void_p(pinned))
+        self._kept.clear()
+
+
+def on_device(address, n, *, dtype=(0, 64, 1), form="versioned", device=(CUDA, 0), **more):
+    """A tensor of numbers that lie on a device."""
+    return Made(form, data=address, device=device, dtype=dtype, shape=more.pop("shape", (n,)), **more)
