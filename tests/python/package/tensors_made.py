@@ -1,10 +1,11 @@
 """What the package's tests of tensors share: producers of every make, and the driver as a stranger's library uses it."""
 
+import collections
 import ctypes
 from ctypes import PYFUNCTYPE, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 import capi
-from tensors import Made
+import tensors
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 LEGACY, PER_THREAD = 1, 2
@@ -14,6 +15,23 @@ VERSIONED = {"max_version": (1, 3)}
 
 def name_of(capsule):
     return capi.capsule_name(capsule).decode()
+
+
+class Made(tensors.Made):
+    """A tensor that lives until its deleter has been called, as those of libraries do."""
+
+    _alive = set()
+    # The deleter's own code is still running when it is called.
+    _gone = collections.deque(maxlen=100)
+
+    def __init__(self, *arguments, **more):
+        super().__init__(*arguments, **more)
+        self._alive.add(self)
+
+    def _delete(self, address):
+        super()._delete(address)
+        self._alive.discard(self)
+        self._gone.append(self)
 
 
 class Asked:
@@ -65,7 +83,8 @@ def api_capsule(table, name=b"dlpack_exchange_api"):
 
 
 def speaker(give, stream=0, version=(1, 3), name=b"dlpack_exchange_api", prev=None):
-    """A new type with an exchange API of its own: `give(object)` answers a Made, or raises; `stream` is its work stream."""
+    """A new type with an exchange API of its own: `give(object)` answers a Made, or raises a LookupError, which is
+    a failure that raises nothing; `stream` is its work stream."""
 
     class Speaker:
         asked = 0
@@ -82,15 +101,13 @@ def speaker(give, stream=0, version=(1, 3), name=b"dlpack_exchange_api", prev=No
         out[0] = stream
         return 0
 
-    # A raise in a ctypes callback is printed and swallowed: what is to be raised is set by hand.
-    def from_py_raising(obj, out):
+    def from_py_or_fail(obj, out):
         try:
             return from_py(obj, out)
-        except Exception as error:
-            _set_error(type(error), str(error))
+        except LookupError:
             return -1
 
-    functions = FROM_PY(from_py_raising), STREAM(work_stream)
+    functions = FROM_PY(from_py_or_fail), STREAM(work_stream)
     table = ExchangeApi(major=version[0], minor=version[1], prev_api=prev)
     table.managed_tensor_from_py_object_no_sync = ctypes.cast(functions[0], c_void_p).value
     table.current_work_stream = ctypes.cast(functions[1], c_void_p).value
@@ -98,13 +115,6 @@ def speaker(give, stream=0, version=(1, 3), name=b"dlpack_exchange_api", prev=No
     Speaker.__dlpack_c_exchange_api__ = api_capsule(table, name)
     Speaker.table = table
     return Speaker
-
-
-def _set_error(kind, text):
-    set_string = ctypes.pythonapi.PyErr_SetString
-    set_string.argtypes = [ctypes.py_object, c_char_p]
-    set_string.restype = None
-    set_string(kind, text.encode())
 
 
 class Driver:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.lib.stride_tricks import as_strided
-from tensors import BFLOAT, BOOL, COMPLEX, FLOAT, INT, NUMPY_DTYPES, OPAQUE, UINT, Lender, Made, assert_same, sample
-from tensors_made import CPU, Asked, name_of
+from tensors import BFLOAT, BOOL, COMPLEX, FLOAT, INT, NUMPY_DTYPES, OPAQUE, UINT, Lender, assert_same, sample
+from tensors_made import CPU, Asked, Made, name_of
 
 # Python's destructors of capsules must not run while an exception is on its way: what holds one is held by a name.
 forms = pytest.mark.parametrize("form", ["versioned", "legacy"])

@@ -8,8 +8,8 @@ import crossdock as cd
 import numpy as np
 import pyarrow as pa
 import pytest
-from tensors import IS_COPIED, NUMPY_DTYPES, READ_ONLY, Lender, Made, assert_same, delete, managed, sample, take
-from tensors_made import name_of
+from tensors import IS_COPIED, NUMPY_DTYPES, READ_ONLY, Lender, assert_same, delete, managed, sample, take
+from tensors_made import Made, name_of
 
 dtypes = pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 
