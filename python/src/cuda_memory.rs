@@ -283,6 +283,9 @@ impl DeviceMemory {
 
     fn read_into(&self, py: Python<'_>, offset: usize, bytes: usize, to: &Bound<'_, PyAny>) -> PyResult<()> {
         let (allocation, offset) = (self.allocation()?, self.at(offset, bytes)?);
+        if bytes == 0 {
+            return Ok(());
+        }
         let to = PyBuffer::<u8>::get(to)?;
         if to.readonly() || !to.is_c_contiguous() || to.len_bytes() < bytes {
             return Err(usage(format!(
@@ -292,9 +295,6 @@ impl DeviceMemory {
             )));
         }
         let start = to.buf_ptr() as usize;
-        if bytes == 0 {
-            return Ok(());
-        }
         let filled = py.detach(|| {
             // SAFETY: so many bytes of the buffer's, which is held meanwhile. Who looks at them meanwhile sees them change.
             allocation.read(offset, unsafe { std::slice::from_raw_parts_mut(start as *mut u8, bytes) })
