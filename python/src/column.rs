@@ -39,7 +39,7 @@ impl Column {
         let field = table.schema().fields().first().cloned();
         let field = field
             .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
-        Self { held: Own::new(Held { table, shared }), field, lent: Own::new(dlpack_out::Lent::new()) }
+        Self { held: Own::new(Held { table, shared }), field, lent: Own::new(dlpack_out::Lent::default()) }
     }
 
     /// A table of this column alone.

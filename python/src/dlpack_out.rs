@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossdock::{Session as HostSession, Table as HostTable};
@@ -51,8 +52,14 @@ pub struct Wanted {
     pub consumer: Option<usize>,
 }
 
-/// A column's memory as a tensor, once somebody has asked for it.
-pub type Lent = OnceLock<Arc<Managed>>;
+/// What is known of a column's memory once somebody has asked for it.
+#[derive(Default)]
+pub struct Lent {
+    /// It, as a tensor.
+    tensor: OnceLock<Arc<Managed>>,
+    /// Whether it was seen to be ready: no stream has to wait for it any more.
+    ready: AtomicBool,
+}
 
 /// `__dlpack__`, as the array API standard 2024.12 has it.
 pub fn dlpack<'py>(
@@ -177,7 +184,7 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
         return py.detach(|| copied_to(column, session, batch, from, wanted));
     }
     let may_be_lent = wanted.form == Form::Versioned && wanted.copying != Copying::Always;
-    let lent = match column.lent()?.get() {
+    let lent = match column.lent()?.tensor.get() {
         Some(lent) if may_be_lent => Managed::again(lent),
         _ => None,
     };
@@ -194,7 +201,7 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
         }
     };
     if let Some(consumer) = wanted.consumer.filter(|_| from != Device::CPU) {
-        order(session, &batch, from, &tensor, consumer)?;
+        order(session, column.lent()?, &batch, from, &tensor, consumer)?;
     }
     Ok(tensor)
 }
@@ -208,7 +215,7 @@ fn is_plain(array: &DeviceArray, on: Device) -> bool {
 
 /// Keeps the tensor, which is the column's memory as it is, for those who ask after this.
 fn kept(column: &Column, tensor: Managed) -> PyResult<Managed> {
-    let lent = column.lent()?.get_or_init(|| Arc::new(tensor));
+    let lent = column.lent()?.tensor.get_or_init(|| Arc::new(tensor));
     Managed::again(lent).ok_or_else(|| raise(Kind::Plugin, "the plugin gave a tensor of another version"))
 }
 
@@ -289,6 +296,7 @@ fn stream_of(session: &HostSession, device: Device) -> PyResult<Stream> {
 /// Makes a consumer's stream wait until the tensor's bytes are there.
 fn order(
     session: &HostSession,
+    lent: &Lent,
     batch: &DeviceBatch,
     on: Device,
     tensor: &Managed,
@@ -298,12 +306,17 @@ fn order(
     let made = tensor.is_copied() || !tensor.is_versioned();
     let mut moments = Vec::new();
     if !made {
+        if lent.ready.load(Ordering::Acquire) {
+            return Ok(());
+        }
         batch
             .columns()
             .iter()
             .for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
-        moments.retain(|ready| !ready.is_now());
+        // One that cannot be asked is waited for.
+        moments.retain(|ready| !matches!(ready.is_done(), Ok(true)));
         if moments.is_empty() {
+            lent.ready.store(true, Ordering::Release);
             return Ok(());
         }
     }

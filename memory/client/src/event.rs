@@ -120,6 +120,15 @@ impl Ready {
         }
     }
 
+    /// Whether it has passed, as far as can be asked: of a stranger's event it is never known.
+    pub fn is_done(&self) -> Result<bool> {
+        match self {
+            Ready::Now => Ok(true),
+            Ready::After(event) => event.is_done(),
+            Ready::AfterForeign(_) => Ok(false),
+        }
+    }
+
     /// Whether nothing need be waited for.
     pub fn is_now(&self) -> bool {
         matches!(self, Ready::Now)
