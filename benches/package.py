@@ -1,0 +1,167 @@
+"""The Python package against its peers, in the same run: medians of small exchanges, which are all overhead.
+
+    PYTHONPATH=$(cargo xtask python --release) python benches/package.py [--device cuda:0] [--json FILE]
+
+Peers that are not installed are left out, by name."""
+
+import argparse
+import gc
+import io
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import crossdock as cd
+
+ROWS = 1000
+WARM, ROUNDS, RUNS = 300, 3000, 9
+MISSING = set()
+
+
+def peer(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        MISSING.add(name)
+        return None
+
+
+def median_ns(work, rounds):
+    """The median over runs of the mean of one call, collections of garbage left out as timeit does."""
+    for _ in range(min(WARM, rounds)):
+        work()
+    gc.collect()
+    gc.disable()
+    try:
+        times = []
+        for _ in range(RUNS):
+            start = time.perf_counter_ns()
+            for _ in range(rounds):
+                work()
+            times.append((time.perf_counter_ns() - start) / rounds)
+    finally:
+        gc.enable()
+    return statistics.median(times)
+
+
+class Rows:
+    def __init__(self):
+        self.rows = []
+
+    def add(self, what, work, rounds=ROUNDS):
+        took = median_ns(work, rounds)
+        self.rows.append({"what": what, "ns": round(took)})
+        print(f"| {what} | {took:,.0f} |", flush=True)
+
+
+def tensors(rows, session, on_cuda):
+    """One tensor in as a column, and a column out as a tensor, by each way that a library has."""
+    producers = {}
+    if on_cuda:
+        torch, cupy = peer("torch"), peer("cupy")
+        if torch:
+            producers["torch"] = torch.arange(ROWS, device=session.device)
+        if cupy:
+            producers["cupy"] = cupy.arange(ROWS)
+    else:
+        numpy, torch, cupy = peer("numpy"), peer("torch"), None
+        producers["numpy"] = numpy.arange(ROWS)
+        if torch:
+            producers["torch"] = torch.arange(ROWS)
+    tvm = None if on_cuda else peer("tvm_ffi")
+    if tvm:
+        producers["tvm_ffi"] = tvm.from_dlpack(producers["numpy"])
+    for name, tensor in producers.items():
+        way = "exchange API" if hasattr(type(tensor), "__dlpack_c_exchange_api__") else "Python protocol"
+        rows.add(f"from_dlpack({name}), {way}", lambda tensor=tensor: session.from_dlpack(tensor))
+        if way == "exchange API":
+            told = Told(tensor)
+            rows.add(f"from_dlpack({name}), Python protocol", lambda told=told: session.from_dlpack(told))
+        if hasattr(tensor, "__cuda_array_interface__"):
+            rows.add(
+                f"from_cuda_array_interface({name})",
+                lambda tensor=tensor: session.from_cuda_array_interface(tensor),
+            )
+    column = session.from_dlpack(next(iter(producers.values())))
+    session.synchronize()
+    rows.add("column.__dlpack__(max_version=(1, 0))", lambda: column.__dlpack__(max_version=(1, 0)))
+    if on_cuda:
+        rows.add("the same with stream=1", lambda: column.__dlpack__(max_version=(1, 0), stream=1))
+        rows.add("column.__cuda_array_interface__", lambda: column.__cuda_array_interface__)
+    libraries = {"numpy": None if on_cuda else peer("numpy"), "torch": torch, "cupy": cupy}
+    for name, library in libraries.items():
+        if library:
+            rows.add(f"{name}.from_dlpack(column)", lambda library=library: library.from_dlpack(column))
+    if torch and cupy:
+        rows.add("peer: torch.from_dlpack(cupy)", lambda: torch.from_dlpack(producers["cupy"]))
+        rows.add("peer: cupy.from_dlpack(torch)", lambda: cupy.from_dlpack(producers["torch"]))
+    if "numpy" in producers:
+        rows.add("peer: numpy.from_dlpack(numpy)", lambda: peer("numpy").from_dlpack(producers["numpy"]))
+
+
+class Told:
+    """A tensor that speaks nothing but the Python protocol."""
+
+    def __init__(self, tensor):
+        self.__dlpack__, self.__dlpack_device__ = tensor.__dlpack__, tensor.__dlpack_device__
+
+
+def arrow(rows, session, pyarrow):
+    columns = {"a": list(range(ROWS)), "b": [float(i) for i in range(ROWS)]}
+    batch = pyarrow.record_batch(columns)
+    table = session.from_arrow(batch)
+    session.synchronize()
+    rows.add("table.__arrow_c_device_array__(), 2 columns", table.__arrow_c_device_array__)
+    rows.add(
+        "the same and from_capsules of it", lambda: session.from_capsules(*table.__arrow_c_device_array__())
+    )
+    if session.device == "cpu":
+        rows.add("from_arrow(pyarrow.RecordBatch)", lambda: session.from_arrow(batch))
+        rows.add("peer: pyarrow.RecordBatch.__arrow_c_device_array__()", batch.__arrow_c_device_array__)
+    pylibcudf = peer("pylibcudf") if session.device != "cpu" else None
+    if pylibcudf:
+        theirs = pylibcudf.Table.from_arrow(table)
+        rows.add("peer: pylibcudf.Table.from_arrow(table)", lambda: pylibcudf.Table.from_arrow(table), 300)
+        rows.add("from_arrow(pylibcudf.Table)", lambda: session.from_arrow(theirs), 300)
+
+
+def files(rows, session, pyarrow):
+    table = session.from_arrow(pyarrow.record_batch({"a": list(range(ROWS)), "b": [0.5] * ROWS}))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.arrow"
+        table.write_ipc(path)
+        data = path.read_bytes()
+        rows.add(f"read_ipc(path), {ROWS} rows", lambda: session.read_ipc(path), 1000)
+        rows.add(f"read_ipc(bytes), {ROWS} rows", lambda: session.read_ipc(data), 1000)
+        rows.add(
+            "peer: pyarrow, memory_map and read_all",
+            lambda: pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all(),
+            1000,
+        )
+        rows.add("write_ipc(BytesIO)", lambda: table.write_ipc(io.BytesIO()), 1000)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="where the session is: cpu, cuda:N")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    arguments = parser.parse_args()
+    session, rows = cd.Session(arguments.device), Rows()
+    print(f"| {arguments.device} | ns |\n|---|---|")
+    tensors(rows, session, arguments.device != "cpu")
+    pyarrow = peer("pyarrow")
+    if pyarrow:
+        import pyarrow.ipc
+
+        arrow(rows, session, pyarrow)
+        files(rows, session, pyarrow)
+    if MISSING:
+        print(f"left out, for want of: {', '.join(sorted(MISSING))}")
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"device": arguments.device, "rows": rows.rows}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
