@@ -114,9 +114,7 @@ def arrow(rows, session, pyarrow):
     table = session.from_arrow(batch)
     session.synchronize()
     rows.add("table.__arrow_c_device_array__(), 2 columns", table.__arrow_c_device_array__)
-    rows.add(
-        "the same and from_capsules of it", lambda: session.from_capsules(*table.__arrow_c_device_array__())
-    )
+    rows.add("the same and from_capsules of it", lambda: session.from_capsules(*table.__arrow_c_device_array__()))
     if session.device == "cpu":
         rows.add("from_arrow(pyarrow.RecordBatch)", lambda: session.from_arrow(batch))
         rows.add("peer: pyarrow.RecordBatch.__arrow_c_device_array__()", batch.__arrow_c_device_array__)
