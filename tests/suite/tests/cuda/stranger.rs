@@ -122,11 +122,15 @@ impl Stranger {
     /// How often the host has waited, which only a simulated driver tells. Under an older driver a thread waits for the whole
     /// device where blocks that were lent come back, and nobody waits for that thread.
     fn waits(&self) -> Option<u64> {
-        // SAFETY: the name is looked for, and nothing is called.
-        let is_newer = unsafe { self.library.get::<Handle>(b"cuCtxRecordEvent") }.is_ok();
-        let of_the_device = is_newer.then_some("cuCtxSynchronize");
+        let of_the_device = self.records_whole_contexts().then_some("cuCtxSynchronize");
         let waits = ["cuStreamSynchronize", "cuEventSynchronize"].into_iter().chain(of_the_device);
         waits.map(|name| self.calls(name)).sum()
+    }
+
+    /// Whether the driver has what came after the oldest that will do.
+    pub fn records_whole_contexts(&self) -> bool {
+        // SAFETY: the name is looked for, and nothing is called.
+        unsafe { self.library.get::<Handle>(b"cuCtxRecordEvent") }.is_ok()
     }
 
     /// How often a function has been called, which only a simulated driver tells.
@@ -280,5 +284,10 @@ impl Watch<'_> {
             None => assert!(self.stranger.is_pending(event), "the host has waited for a kernel"),
             Some(before) => assert_eq!(self.stranger.waits(), Some(before), "the host has waited"),
         }
+    }
+
+    /// For what only a simulated driver shows.
+    pub fn nobody_waited(&self) {
+        assert_eq!(self.stranger.waits(), self.waits, "the host has waited");
     }
 }
