@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::column::Column;
 use crate::dlpack_in::column_of;
 use crate::dlpack_in_producer::{LEGACY_STREAM, after, settle, stream_on};
-use crate::dlpack_out::{Copying, Wanted, each_buffer, tensor};
+use crate::dlpack_out::{Copying, Wanted, pending, tensor};
 use crate::dlpack_tensor::{Form, Managed};
 use crate::errors::{OrRaise, usage};
 use crate::process::Own;
@@ -82,11 +82,8 @@ fn is_compact(shape: &[i64], strides: &[i64]) -> bool {
 /// The stream after which the column is there; none where it is there.
 fn ready_on(column: &Column, device: Device) -> PyResult<Option<usize>> {
     let table = column.table()?;
-    let mut moments = Vec::new();
-    for array in table.batches().iter().flat_map(|batch| batch.columns()) {
-        each_buffer(array, &mut |buffer| moments.push(buffer.ready()));
-    }
-    moments.retain(|ready| !ready.is_now());
+    let Some(batch) = table.batches().first() else { return Ok(None) };
+    let moments = pending(column.lent()?, batch);
     if moments.is_empty() {
         return Ok(None);
     }
@@ -123,6 +120,18 @@ pub fn tensor_from(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -
         settle(py, shared, &ours)?;
     }
     Ok(tensor)
+}
+
+/// Where an address lies, as the driver knows it.
+fn device_at(shared: &Shared, address: u64) -> PyResult<Device> {
+    let memory = shared.session.memory();
+    let found = memory.pointer(address).or_raise()?.0;
+    if found.r#type == abi::DEVICE_CUDA {
+        return Ok(found);
+    }
+    // Nobody may have looked for a driver before: this does.
+    memory.devices().or_raise()?;
+    Ok(memory.pointer(address).or_raise()?.0)
 }
 
 struct Foreign {
@@ -179,7 +188,7 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
     let empty = elements == Some(0);
     let device = match empty || address == 0 {
         true => None,
-        false => Some(shared.session.memory().pointer(address).or_raise()?.0),
+        false => Some(device_at(shared, address)?),
     };
     // What the interface says of other memory is the driver's to answer, and the plugin's to refuse.
     let device = device.filter(|device| device.r#type == abi::DEVICE_CUDA);

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crossdock::{Session as HostSession, Table as HostTable};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
-use crossdock_memory::{Buffer, Stream};
+use crossdock_memory::{Buffer, Ready, Stream};
 use crossdock_plugin_api::{Capsule, Device, Options};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -304,21 +304,9 @@ fn order(
 ) -> PyResult<()> {
     // What was made for it is made on our stream; of a legacy tensor nobody can tell.
     let made = tensor.is_copied() || !tensor.is_versioned();
-    let mut moments = Vec::new();
-    if !made {
-        if lent.ready.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        batch
-            .columns()
-            .iter()
-            .for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
-        // One that cannot be asked is waited for.
-        moments.retain(|ready| !matches!(ready.is_done(), Ok(true)));
-        if moments.is_empty() {
-            lent.ready.store(true, Ordering::Release);
-            return Ok(());
-        }
+    let moments = if made { Vec::new() } else { pending(lent, batch) };
+    if !made && moments.is_empty() {
+        return Ok(());
     }
     let memory = session.stream().memory();
     // SAFETY: the consumer's stream is a live one for this call, by the standard.
@@ -330,8 +318,23 @@ fn order(
     moments.into_iter().try_for_each(|ready| consumer.wait(ready)).or_raise()
 }
 
+/// The moments after which a column's memory is there; none where it was seen to be.
+pub fn pending<'a>(lent: &Lent, batch: &'a DeviceBatch) -> Vec<&'a Ready> {
+    let mut moments = Vec::new();
+    if lent.ready.load(Ordering::Acquire) {
+        return moments;
+    }
+    batch.columns().iter().for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
+    // One that cannot be asked is waited for.
+    moments.retain(|ready| !matches!(ready.is_done(), Ok(true)));
+    if moments.is_empty() {
+        lent.ready.store(true, Ordering::Release);
+    }
+    moments
+}
+
 /// Every buffer of an array and of those below it.
-pub fn each_buffer<'a>(array: &'a DeviceArray, f: &mut impl FnMut(&'a Buffer)) {
+fn each_buffer<'a>(array: &'a DeviceArray, f: &mut impl FnMut(&'a Buffer)) {
     array.buffers().iter().flatten().for_each(&mut *f);
     array.children().iter().for_each(|child| each_buffer(child, f));
 }

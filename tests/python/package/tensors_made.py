@@ -195,6 +195,15 @@ class Driver:
         self._kept.clear()
 
 
+class Interface:
+    """An object with a `__cuda_array_interface__`: of version 3, of numbers that are there, unless `more` says otherwise. An
+    entry of `...` is left out."""
+
+    def __init__(self, address, n, **more):
+        whole = {"shape": (n,), "typestr": "<i8", "data": (address, False), "version": 3, "strides": None, "stream": None}
+        self.__cuda_array_interface__ = {k: v for k, v in {**whole, **more}.items() if v is not ...}
+
+
 def on_device(address, n, *, dtype=(0, 64, 1), form="versioned", device=(CUDA, 0), **more):
     """A tensor of numbers that lie on a device."""
     return Made(form, data=address, device=device, dtype=dtype, shape=more.pop("shape", (n,)), **more)

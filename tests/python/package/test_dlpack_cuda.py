@@ -1,0 +1,393 @@
+"""Tensors on a CUDA device: whose stream waits for whom. The other side is a library of the test's own, which has streams,
+memory and late work by the driver; nobody looks at a byte on the device from the host.
+
+The simulated driver runs work as late as it may, and counts each access that is not ordered after what it needs: so a stream
+that nobody made wait is seen, whatever came of it."""
+
+import ctypes
+import gc
+import time
+from ctypes import byref, c_void_p
+
+import capi
+import crossdock as cd
+import numpy as np
+import pyarrow as pa
+import pytest
+from tensors import IS_COPIED, READ_ONLY, Lender, Versioned, delete, managed
+from tensors_made import (
+    CUDA,
+    CUDA_HOST,
+    CUDA_MANAGED,
+    FROM_PY,
+    LEGACY,
+    PER_THREAD,
+    STREAM,
+    VERSIONED,
+    Asked,
+    Driver,
+    ExchangeApi,
+    Interface,
+    name_of,
+    on_device,
+    speaker,
+)
+
+N = 1000
+VALUES = np.arange(N)
+BYTES = VALUES.nbytes
+
+
+@pytest.fixture
+def driver(there):
+    driver = Driver()
+    simulated = hasattr(driver.lib, "crossdock_sim_cuda_violations")
+    if not simulated:
+        pytest.skip("order is checked by the simulated driver alone, and this is a real one")
+    driver.count_violations()
+    driver.before, driver.expected = driver.violations(), 0
+    yield driver
+    gc.collect()
+    there.synchronize()
+    driver.close()
+    assert driver.violations() - driver.before == driver.expected
+    driver.count_violations(False)
+
+
+@pytest.fixture
+def late(driver):
+    """Memory that a stream of the library writes late: (stream, address)."""
+    stream, address = driver.stream(), driver.alloc(BYTES)
+    driver.hold(stream)
+    driver.upload(address, VALUES.tobytes(), stream)
+    yield stream, address
+    driver.hold(stream, False)
+    driver.synchronize(stream)
+    driver.free(address)
+
+
+class Producer(Asked):
+    """A library's tensor: it makes the consumer's stream wait, as it is asked to."""
+
+    def __init__(self, driver, stream, made, **more):
+        super().__init__(made, **{"device": (CUDA, 0), **more})
+        self.driver, self.stream = driver, stream
+
+    def __dlpack__(self, **arguments):
+        if "stream" in arguments and arguments["stream"] not in (None, -1):
+            self.driver.wait(arguments["stream"], self.stream)
+        return super().__dlpack__(**arguments)
+
+
+def values(column):
+    return np.asarray(column.to("cpu")).tolist()
+
+
+# ------------------------------------------------------------------------------------------------------------------- in ---
+
+
+def test_a_producer_is_told_our_stream_and_what_it_wrote_late_is_there(there, driver, late):
+    stream, address = late
+    producer = Producer(driver, stream, on_device(address, N))
+    column = there.from_dlpack(producer)
+    (asked,) = producer.asked
+    assert asked["max_version"] == (1, 3)
+    assert isinstance(asked["stream"], int) and asked["stream"] > 2
+    assert column.device == "cuda:0"
+    assert values(column) == VALUES.tolist()
+
+
+def test_without_its_waiting_the_order_would_be_wrong(there, driver, late):
+    """That these tests see what they are for."""
+    stream, address = late
+    asked = Asked(on_device(address, N), device=(CUDA, 0))
+    values(there.from_dlpack(asked))
+    driver.expected = driver.violations() - driver.before
+    assert driver.expected > 0
+
+
+def test_a_producer_that_knows_no_versions_is_told_the_stream_all_the_same(there, driver, late):
+    stream, address = late
+    producer = Producer(driver, stream, on_device(address, N, form="legacy"), knows=("stream",))
+    column = there.from_dlpack(producer)
+    assert [sorted(asked) for asked in producer.asked] == [["max_version", "stream"], ["stream"]]
+    assert values(column) == VALUES.tolist()
+
+
+def test_a_producer_that_knows_no_stream_is_refused(there, driver, late):
+    asked = Asked(on_device(late[1], N), device=(CUDA, 0), knows=("max_version",))
+    with pytest.raises(TypeError, match="stream"):
+        there.from_dlpack(asked)
+    assert all("stream" in arguments for arguments in asked.asked)
+    made = asked.made
+    delete(made.form, made.address)
+
+
+def test_what_has_to_be_gathered_is_gathered_after_the_producer(there, driver, late):
+    stream, address = late
+    made = on_device(address, N, shape=(N // 2,), strides=(2,))
+    column = there.from_dlpack(Producer(driver, stream, made))
+    assert values(column) == VALUES[::2].tolist()
+
+
+@pytest.mark.parametrize("handle", ["a stream", "the default"])
+def test_of_a_table_the_work_stream_is_waited_for(there, driver, handle):
+    stream = driver.stream() if handle == "a stream" else 0
+    address = driver.alloc(BYTES)
+    driver.upload(address, VALUES.tobytes(), stream or LEGACY)
+    made = on_device(address, N)
+    column = there.from_dlpack(speaker(lambda _: made, stream=stream)())
+    assert values(column) == VALUES.tolist()
+    del column
+    gc.collect()
+    there.synchronize()
+    assert made.deleted == 1
+    driver.free(address)
+
+
+def test_a_bare_capsule_is_ready_on_the_legacy_default_stream(there, driver):
+    address = driver.alloc(BYTES)
+    driver.upload(address, VALUES.tobytes(), LEGACY)
+    column = there.from_dlpack(on_device(address, N).capsule)
+    assert values(column) == VALUES.tolist()
+    del column
+    gc.collect()
+    there.synchronize()
+    driver.free(address)
+
+
+@pytest.mark.parametrize("way", ["protocol", "table"])
+def test_a_session_on_the_cpu_waits_for_a_tensor_of_a_device(cuda, driver, late, way):
+    stream, address = late
+    with cd.Session() as session:
+        made = on_device(address, N)
+        if way == "protocol":
+            producer = Producer(driver, stream, made)
+        else:
+            producer = speaker(lambda _: made, stream=stream)()
+        column = session.from_dlpack(producer)
+        assert column.device == "cpu"
+        assert np.asarray(column).tolist() == VALUES.tolist()
+        del column
+        gc.collect()
+        assert made.deleted == 1
+
+
+def test_host_memory_goes_to_the_device_of_the_session(there, driver):
+    column = there.from_dlpack(VALUES)
+    assert column.device == "cuda:0"
+    assert values(column) == VALUES.tolist()
+
+
+@pytest.mark.parametrize("kind", [CUDA_HOST, CUDA_MANAGED])
+def test_pinned_and_managed_memory_is_asked_for_as_its_library_expects(there, driver, kind):
+    """Managed memory lies where streams matter, pinned memory where they do not."""
+    pinned = c_void_p()
+    driver.call("cuMemHostAlloc", byref(pinned), ctypes.c_size_t(BYTES), ctypes.c_uint32(1))
+    ctypes.memmove(pinned, VALUES.tobytes(), BYTES)
+    asked = Asked(on_device(pinned.value, N, device=(kind, 0)), device=(kind, 0))
+    assert values(there.from_dlpack(asked)) == VALUES.tolist()
+    (arguments,) = asked.asked
+    assert ("stream" in arguments) == (kind == CUDA_MANAGED)
+    gc.collect()
+    there.synchronize()
+    driver.call("cuMemFreeHost", pinned)
+
+
+def test_a_deleter_is_called_after_our_last_use(there, driver, late):
+    stream, address = late
+    made = on_device(address, N)
+    column = there.from_dlpack(Producer(driver, stream, made))
+    moved = column.to("cpu")
+    del column
+    gc.collect()
+    there.synchronize()
+    assert np.asarray(moved).tolist() == VALUES.tolist()
+    for _ in range(100):
+        if made.deleted:
+            break
+        there.synchronize()
+        time.sleep(0.02)
+    assert made.deleted == 1
+
+
+def test_memory_that_the_driver_does_not_know_is_refused(there, driver):
+    made = on_device(0x7000_0000_0000, N)
+    asked = Asked(made, device=(CUDA, 0))
+    with pytest.raises(cd.DataError, match="the driver knows of no memory"):
+        there.from_dlpack(asked)
+    assert made.deleted == 1
+
+
+def test_a_device_that_there_is_not_is_refused(there, driver):
+    asked = Asked(on_device(8, N, device=(CUDA, 99)), device=(CUDA, 99))
+    with pytest.raises(cd.Error, match="cuda:99"):
+        there.from_dlpack(asked)
+    assert asked.asked == []
+    made = asked.made
+    delete(made.form, made.address)
+
+
+# ------------------------------------------------------------------------------------------------------------------ out ---
+
+
+@pytest.fixture
+def column(there, driver, late):
+    """One whose values come late."""
+    stream, address = late
+    column = there.from_dlpack(Producer(driver, stream, on_device(address, N)))
+    yield column
+    del column
+    gc.collect()
+
+
+def look(driver, capsule, stream):
+    tensor = managed(capsule).dl_tensor
+    assert (tensor.device.device_type, tensor.device.device_id) == (CUDA, 0)
+    return np.frombuffer(driver.download(tensor.data, BYTES, stream), np.int64).tolist()
+
+
+@pytest.mark.parametrize("consumer", ["its own", None, LEGACY, PER_THREAD])
+@pytest.mark.parametrize("arguments", [VERSIONED, {**VERSIONED, "copy": True}, {}], ids=str)
+def test_the_consumers_stream_waits(driver, column, consumer, arguments):
+    stream = driver.stream() if consumer == "its own" else consumer
+    capsule = column.__dlpack__(stream=stream, **arguments)
+    assert look(driver, capsule, stream or LEGACY) == VALUES.tolist()
+    is_copy = not arguments or "copy" in arguments
+    assert (managed(capsule).dl_tensor.data == managed(column.__dlpack__(**VERSIONED)).dl_tensor.data) != is_copy
+    if arguments:
+        assert managed(capsule).flags == (IS_COPIED if is_copy else READ_ONLY)
+    else:
+        assert name_of(capsule) == "dltensor"
+
+
+def test_a_consumer_that_wants_no_order_gets_none(driver, column):
+    capsule = column.__dlpack__(stream=-1, **VERSIONED)
+    before = driver.violations()
+    look(driver, capsule, driver.stream())
+    driver.expected = driver.violations() - before
+    assert driver.expected > 0
+
+
+def test_what_is_known_to_be_there_is_not_waited_for(there, driver):
+    """Nor is anything else asked of the driver."""
+    address, stream = driver.alloc(BYTES), driver.stream()
+    driver.upload(address, VALUES.tobytes(), stream)
+    driver.synchronize(stream)
+    column = there.from_cuda_array_interface(Interface(address, N))
+    there.synchronize()
+    before = {name: driver.calls(name) for name in ("cuEventRecord", "cuStreamWaitEvent")}
+    capsules = [column.__dlpack__(stream=stream, **VERSIONED) for _ in range(3)]
+    assert {name: driver.calls(name) for name in before} == before
+    assert look(driver, capsules[0], stream) == VALUES.tolist()
+    del capsules, column
+    gc.collect()
+    there.synchronize()
+    driver.free(address)
+
+
+def test_stream_zero_is_illegal_and_what_is_no_stream_is_told(driver, column):
+    with pytest.raises(ValueError, match="stream=0 may mean either"):
+        column.__dlpack__(stream=0, **VERSIONED)
+    with pytest.raises(ValueError, match="stream=-2"):
+        column.__dlpack__(stream=-2, **VERSIONED)
+    with pytest.raises(ValueError, match=f"stream={2**70}"):
+        column.__dlpack__(stream=2**70, **VERSIONED)
+    for stream in ("1", 1.5, object()):
+        with pytest.raises(TypeError, match="expected a number, or None"):
+            column.__dlpack__(stream=stream, **VERSIONED)
+
+
+def test_the_device_is_told(column):
+    assert column.__dlpack_device__() == (CUDA, 0)
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 0)])
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("stream", [None, -1, LEGACY])
+def test_a_copy_on_the_cpu_is_there_and_may_be_written(driver, column, max_version, copy, stream):
+    capsule = column.__dlpack__(dl_device=(1, 0), max_version=max_version, copy=copy, stream=stream)
+    struct = managed(capsule)
+    assert struct.dl_tensor.device.device_type == 1
+    if max_version:
+        assert struct.flags == IS_COPIED
+    got = np.from_dlpack(Lender(capsule))
+    assert got.tolist() == VALUES.tolist()
+
+
+def test_no_copy_on_the_cpu_is_a_buffer_error(driver, column):
+    with pytest.raises(BufferError, match="on cpu it is a copy"):
+        column.__dlpack__(dl_device=(1, 0), copy=False, **VERSIONED)
+    assert column.__dlpack__(dl_device=(CUDA, 0), copy=False, **VERSIONED) is not None
+    with pytest.raises(BufferError, match="lies on cuda:0"):
+        column.__dlpack__(dl_device=(CUDA, 1), **VERSIONED)
+
+
+def test_numpy_takes_a_device_column_as_a_copy_where_it_says_so(driver, column):
+    assert np.from_dlpack(column, device="cpu").tolist() == VALUES.tolist()
+    with pytest.raises((BufferError, RuntimeError)):
+        np.from_dlpack(column)
+
+
+def test_booleans_are_converted_on_the_device_before_the_consumer(there, driver):
+    bits = there.from_dlpack(VALUES % 3 == 0, bools="bits")
+    assert bits.type == "Boolean"
+    stream = driver.stream()
+    capsule = bits.__dlpack__(stream=stream, **VERSIONED)
+    tensor = managed(capsule).dl_tensor
+    assert np.frombuffer(driver.download(tensor.data, N, stream), bool).tolist() == (VALUES % 3 == 0).tolist()
+    assert managed(capsule).flags == IS_COPIED
+
+
+def test_our_table_gives_what_is_ready_on_the_stream_that_it_tells(driver, column):
+    table = ExchangeApi.from_address(capi.capsule_pointer(cd.Column.__dlpack_c_exchange_api__))
+    stream, out = c_void_p(7), c_void_p()
+    assert STREAM(table.current_work_stream)(CUDA, 0, byref(stream)) == 0
+    assert FROM_PY(table.managed_tensor_from_py_object_no_sync)(column, ctypes.addressof(out)) == 0
+    tensor = Versioned.from_address(out.value).dl_tensor
+    got = np.frombuffer(driver.download(tensor.data, BYTES, stream.value or LEGACY), np.int64)
+    assert got.tolist() == VALUES.tolist()
+    delete("versioned", out.value)
+
+
+def test_a_tensor_outlives_its_column_and_its_memory_goes_back_after_the_consumer(there, driver):
+    column = there.from_dlpack(VALUES)
+    capsule = column.__dlpack__(stream=LEGACY, **VERSIONED)
+    del column
+    gc.collect()
+    assert look(driver, capsule, LEGACY) == VALUES.tolist()
+    # Late work of the consumer's, and then the end of the tensor: its memory is not another's before that has run.
+    stream = driver.stream()
+    driver.wait(stream, LEGACY)
+    driver.hold(stream)
+    to = (ctypes.c_char * BYTES)()
+    address = managed(capsule).dl_tensor.data
+    driver.call("cuMemcpyDtoHAsync_v2", to, ctypes.c_uint64(address), ctypes.c_size_t(BYTES), c_void_p(stream))
+    del capsule
+    gc.collect()
+    others = [there.from_dlpack(np.zeros(N, np.int64)) for _ in range(4)]
+    driver.hold(stream, False)
+    driver.synchronize(stream)
+    there.synchronize()
+    assert np.frombuffer(bytes(to), np.int64).tolist() == VALUES.tolist()
+    del others
+
+
+def test_the_hosts_ways_are_closed(driver, column):
+    with pytest.raises(BufferError, match="cuda:0, where the host cannot look"):
+        memoryview(column)
+    with pytest.raises(TypeError, match="cuda:0"):
+        np.asarray(column)
+
+
+def test_combined_chunks_are_one_tensor_on_the_device(there, driver):
+    chunks = there.from_arrow(pa.chunked_array([VALUES[:100], VALUES[100:]]))
+    assert (chunks.device, chunks.num_chunks) == ("cuda:0", 2)
+    with pytest.raises(BufferError, match="combine_chunks"):
+        chunks.__dlpack__(**VERSIONED)
+    one = chunks.combine_chunks()
+    stream = driver.stream()
+    capsule = one.__dlpack__(stream=stream, **VERSIONED)
+    assert look(driver, capsule, stream) == VALUES.tolist()
+
+
