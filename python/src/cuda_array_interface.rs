@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::column::Column;
 use crate::dlpack_in::column_of;
 use crate::dlpack_in_producer::{LEGACY_STREAM, after, settle, stream_on};
-use crate::dlpack_out::{Copying, Wanted, pending, tensor};
+use crate::dlpack_out::{Copying, Wanted, pending, stream_of, tensor};
 use crate::dlpack_tensor::{Form, Managed};
 use crate::errors::{OrRaise, usage};
 use crate::process::Own;
@@ -83,15 +83,11 @@ fn is_compact(shape: &[i64], strides: &[i64]) -> bool {
 fn ready_on(column: &Column, device: Device) -> PyResult<Option<usize>> {
     let table = column.table()?;
     let Some(batch) = table.batches().first() else { return Ok(None) };
-    let moments = pending(column.lent()?, batch);
+    let stream = stream_of(table.session(), device)?;
+    let moments = pending(column.lent()?, batch, || Ok(stream.clone()))?;
     if moments.is_empty() {
         return Ok(None);
     }
-    let own = table.session().stream();
-    let stream = match own.device() == device {
-        true => own.clone(),
-        false => own.memory().default_stream(device).or_raise()?,
-    };
     moments.into_iter().try_for_each(|ready| stream.wait(ready)).or_raise()?;
     Ok(Some(stream.native() as usize))
 }

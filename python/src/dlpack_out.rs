@@ -59,6 +59,8 @@ pub struct Lent {
     tensor: OnceLock<Arc<Managed>>,
     /// Whether it was seen to be ready: no stream has to wait for it any more.
     ready: AtomicBool,
+    /// A moment of our own after a stranger's event, which cannot be asked whether it has passed.
+    after_foreign: OnceLock<Ready>,
 }
 
 /// `__dlpack__`, as the array API standard 2024.12 has it.
@@ -285,7 +287,8 @@ fn copied_to(
     Ok(tensor)
 }
 
-fn stream_of(session: &HostSession, device: Device) -> PyResult<Stream> {
+/// Our stream on a device.
+pub fn stream_of(session: &HostSession, device: Device) -> PyResult<Stream> {
     let own = session.stream();
     if own.device() == device {
         return Ok(own.clone());
@@ -304,7 +307,7 @@ fn order(
 ) -> PyResult<()> {
     // What was made for it is made on our stream; of a legacy tensor nobody can tell.
     let made = tensor.is_copied() || !tensor.is_versioned();
-    let moments = if made { Vec::new() } else { pending(lent, batch) };
+    let moments = if made { Vec::new() } else { pending(lent, batch, || stream_of(session, on))? };
     if !made && moments.is_empty() {
         return Ok(());
     }
@@ -318,19 +321,35 @@ fn order(
     moments.into_iter().try_for_each(|ready| consumer.wait(ready)).or_raise()
 }
 
-/// The moments after which a column's memory is there; none where it was seen to be.
-pub fn pending<'a>(lent: &Lent, batch: &'a DeviceBatch) -> Vec<&'a Ready> {
+/// The moments after which a column's memory is there; none where it was seen to be. `ours` gives our stream on its device.
+pub fn pending<'a>(
+    lent: &Lent,
+    batch: &'a DeviceBatch,
+    ours: impl FnOnce() -> PyResult<Stream>,
+) -> PyResult<Vec<&'a Ready>> {
     let mut moments = Vec::new();
     if lent.ready.load(Ordering::Acquire) {
-        return moments;
+        return Ok(moments);
     }
     batch.columns().iter().for_each(|array| each_buffer(array, &mut |buffer| moments.push(buffer.ready())));
-    // One that cannot be asked is waited for.
     moments.retain(|ready| !matches!(ready.is_done(), Ok(true)));
+    let is_foreign = |ready: &&Ready| matches!(ready, Ready::AfterForeign(_));
+    if !moments.is_empty() && moments.iter().all(is_foreign) {
+        match lent.after_foreign.get() {
+            Some(after) if matches!(after.is_done(), Ok(true)) => moments.clear(),
+            Some(_) => {}
+            None => {
+                let ours = ours()?;
+                moments.iter().try_for_each(|ready| ours.wait(ready)).or_raise()?;
+                // Whoever was faster has another such moment.
+                let _ = lent.after_foreign.set(ours.record().or_raise()?);
+            }
+        }
+    }
     if moments.is_empty() {
         lent.ready.store(true, Ordering::Release);
     }
-    moments
+    Ok(moments)
 }
 
 /// Every buffer of an array and of those below it.

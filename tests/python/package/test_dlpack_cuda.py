@@ -27,7 +27,6 @@ from tensors_made import (
     Asked,
     Driver,
     ExchangeApi,
-    Interface,
     name_of,
     on_device,
     speaker,
@@ -269,21 +268,20 @@ def test_a_consumer_that_wants_no_order_gets_none(driver, column):
     assert driver.expected > 0
 
 
-def test_what_is_known_to_be_there_is_not_waited_for(there, driver):
+def test_what_was_seen_to_be_there_is_not_waited_for(there, driver, column, late):
     """Nor is anything else asked of the driver."""
-    address, stream = driver.alloc(BYTES), driver.stream()
-    driver.upload(address, VALUES.tobytes(), stream)
-    driver.synchronize(stream)
-    column = there.from_cuda_array_interface(Interface(address, N))
+    producer, consumer = late[0], driver.stream()
+    capsules = [column.__dlpack__(stream=consumer, **VERSIONED) for _ in range(3)]
+    driver.hold(producer, False)
+    driver.synchronize(producer)
     there.synchronize()
-    before = {name: driver.calls(name) for name in ("cuEventRecord", "cuStreamWaitEvent")}
-    capsules = [column.__dlpack__(stream=stream, **VERSIONED) for _ in range(3)]
-    assert {name: driver.calls(name) for name in before} == before
-    assert look(driver, capsules[0], stream) == VALUES.tolist()
-    del capsules, column
-    gc.collect()
-    there.synchronize()
-    driver.free(address)
+    column.__dlpack__(stream=consumer, **VERSIONED)
+    names = ("cuEventRecord", "cuEventQuery", "cuStreamWaitEvent")
+    before = {name: driver.calls(name) for name in names}
+    capsules += [column.__dlpack__(stream=consumer, **VERSIONED) for _ in range(3)]
+    assert {name: driver.calls(name) for name in names} == before
+    assert look(driver, capsules[0], consumer) == VALUES.tolist()
+    assert column.__cuda_array_interface__["stream"] is None
 
 
 def test_stream_zero_is_illegal_and_what_is_no_stream_is_told(driver, column):
