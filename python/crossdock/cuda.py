@@ -226,6 +226,10 @@ class Buffer:
         self._memory.read_into(start, n, _host_bytes(buf, "buf"))
         return buf
 
+    def to_pybytes(self) -> bytes:
+        """All of it, as `copy_to_host()`."""
+        return self.copy_to_host()
+
     def copy_from_host(self, data: _HostData, position: int = 0, nbytes: int = -1) -> int:
         """Writes `nbytes` bytes of `data`, as many as it has and as fit for -1, from `position` on. They are there when this
         returns. Returns how many."""

@@ -125,6 +125,7 @@ def test_host_data_with_gaps_is_refused(context, buffer):
 
 
 def test_parts_are_read_and_written(context, buffer):
+    assert buffer.to_pybytes() == ALPHABET
     assert buffer.copy_to_host(3, 4) == b"defg"
     assert buffer.copy_to_host(20) == b"uvwxyz"
     assert buffer.copy_to_host(26) == buffer.copy_to_host(5, 0) == b""
