@@ -1,0 +1,90 @@
+"""Batches and chunks put together."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from peers import assert_equal
+from samples import SAMPLES, make
+
+
+def sample(name):
+    reader = pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(*make(name)))
+    return reader.schema, list(reader)
+
+
+def is_refused(kind, device="cpu"):
+    if pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
+        return True
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return device != "cpu"
+    if isinstance(kind, pa.BaseExtensionType):
+        return is_refused(kind.storage_type, device)
+    if pa.types.is_dictionary(kind):
+        return False
+    return any(is_refused(kind.field(i).type, device) for i in range(kind.num_fields))
+
+
+@pytest.mark.parametrize("where", ["session", "there"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_type_put_together_is_the_same_rows(request, name, where):
+    session = request.getfixturevalue(where)
+    schema, batches = sample(name)
+    # Slices that begin within bytes of bits, and nothing between them.
+    parts = [part for batch in batches for part in (batch.slice(1), batch.slice(0, 0), batch.slice(0, 3), batch)]
+    table = session.from_arrow(pa.RecordBatchReader.from_batches(schema, parts))
+    device = "cpu" if where == "session" else "cuda"
+    filled = [part for part in parts if part.num_rows]
+    if len(filled) > 1 and any(is_refused(field.type, device) for field in schema):
+        with pytest.raises(NotImplementedError, match="not put together|cpu they can be"):
+            table.combine_batches()
+        return
+    try:
+        one = table.combine_batches()
+    except NotImplementedError as error:
+        assert "dictionaries of different values" in str(error)
+        assert any(pa.types.is_dictionary(field.type) for field in schema)
+        return
+    assert one.num_batches <= 1
+    got = pa.RecordBatchReader.from_stream(one)
+    whole = next(iter([*got, None]))
+    ends = np.cumsum([0, *(part.num_rows for part in filled)]).tolist()
+    pieces = [whole.slice(begin, end - begin) for begin, end in zip(ends, ends[1:])] if filled else []
+    assert ends[-1] == one.num_rows
+    assert_equal((schema, filled), (got.schema, pieces))
+
+
+def test_one_batch_is_itself(session):
+    table = session.from_arrow(pa.table({"a": [1, 2, 3]}))
+    one = table.combine_batches()
+    address = [np.from_dlpack(t["a"]).ctypes.data for t in (table, one)]
+    assert address[0] == address[1]
+    assert table["a"].combine_chunks().num_chunks == 1
+
+
+def test_a_table_without_rows_and_one_without_batches(session):
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    none = session.from_arrow(pa.RecordBatchReader.from_batches(schema, []))
+    empty = session.from_arrow(pa.RecordBatchReader.from_batches(schema, [pa.record_batch([[], []], schema)] * 3))
+    for table in (none, empty):
+        one = table.combine_batches()
+        assert (one.num_rows, one.schema == table.schema) == (0, True)
+
+
+def test_the_memory_of_the_parts_is_not_needed_any_more(session):
+    parts = session.from_arrow(pa.chunked_array([np.arange(5), np.arange(5)]))
+    one = parts.combine_chunks()
+    del parts
+    assert np.asarray(one).tolist() == [*range(5), *range(5)]
+    assert session.memory_used() != {}
+
+
+def test_text_beyond_what_32_bits_count_is_refused_in_words(session):
+    """Without making it: the same 1 GiB of text, three times."""
+    big = np.zeros(2**30, np.uint8)
+    offsets = pa.py_buffer(np.array([0, 2**30], np.int32))
+    chunk = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(big)])
+    column = session.from_arrow(pa.chunked_array([chunk] * 3))
+    with pytest.raises(NotImplementedError, match="32-bit offsets reach to 2147483647"):
+        column.combine_chunks()
