@@ -130,10 +130,11 @@ pub unsafe fn after(ours: &Stream, theirs: usize) -> PyResult<()> {
     ours.wait(&theirs.record().or_raise()?).or_raise()
 }
 
-/// A tensor on another device than the session's is carried over on the session's stream, which waits for no stream of that
-/// device: the host waits.
+/// From one accelerator to another a tensor is carried on the session's stream, which waits for no stream of the other device:
+/// the host waits. To the host it is carried on that device's own.
 pub fn settle(py: Python<'_>, shared: &Shared, ours: &Stream) -> PyResult<()> {
-    if ours.device() == shared.session.device() {
+    let to = shared.session.device();
+    if to == ours.device() || to == Device::CPU {
         return Ok(());
     }
     py.detach(|| ours.synchronize()).or_raise()

@@ -6,8 +6,12 @@ that nobody made wait is seen, whatever came of it."""
 
 import ctypes
 import gc
+import os
+import subprocess
+import sys
 import time
 from ctypes import byref, c_void_p
+from pathlib import Path
 
 import capi
 import crossdock as cd
@@ -170,6 +174,51 @@ def test_a_session_on_the_cpu_waits_for_a_tensor_of_a_device(cuda, driver, late,
         del column
         gc.collect()
         assert made.deleted == 1
+
+
+BETWEEN_DEVICES = """
+import gc, sys
+import numpy as np
+import crossdock as cd
+from tensors_made import Driver, Interface, on_device, speaker
+from test_dlpack_cuda import BYTES, N, VALUES, Producer, values
+
+with cd.Session("cuda:1") as session:
+    driver = Driver()
+    stream, address = driver.stream(), driver.alloc(BYTES)
+    driver.hold(stream)
+    driver.upload(address, VALUES.tobytes(), stream)
+    way = sys.argv[1]
+    made = on_device(address, N, **({"strides": (2,), "shape": (N // 2,)} if way == "gathered" else {}))
+    if way == "table":
+        column = session.from_dlpack(speaker(lambda _: made, stream=stream)())
+    elif way == "interface":
+        column = session.from_cuda_array_interface(Interface(address, N, stream=stream))
+    else:
+        column = session.from_dlpack(Producer(driver, stream, made))
+    assert column.device == "cuda:1", column.device
+    assert values(column) == VALUES[:: 2 if way == "gathered" else 1].tolist()
+    del column
+    gc.collect()
+    driver.hold(stream, False)
+    driver.synchronize(stream)
+    driver.close()
+    driver.free(address)
+    print("in order")
+"""
+
+
+@pytest.mark.parametrize("way", ["protocol", "gathered", "table", "interface"])
+def test_a_tensor_of_another_device_is_carried_over_after_its_producer(cuda, way):
+    """In a process of its own, with two devices, which a violation ends."""
+    here = Path(__file__).resolve().parent
+    path = os.pathsep.join([str(here), str(here.parent), *sys.path])
+    environment = {**os.environ, "CROSSDOCK_SIM_CUDA_DEVICES": "2", "PYTHONPATH": path}
+    command = [sys.executable, "-c", BETWEEN_DEVICES, way]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if "cuda:1" in done.stderr and "DeviceError" in done.stderr:
+        pytest.skip("a real driver, with one device")
+    assert (done.stdout, done.returncode) == ("in order\n", 0), done.stderr
 
 
 def test_host_memory_goes_to_the_device_of_the_session(there, driver):
