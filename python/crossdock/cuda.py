@@ -24,6 +24,7 @@ import threading
 from typing import TYPE_CHECKING, Any, overload
 
 from . import _native
+from ._cuda_ranges import byte_count, range_of, room_for
 from ._native import Column, HostBuffer, Session, UsageError
 
 if TYPE_CHECKING:
@@ -94,18 +95,18 @@ class Context:
 
     def new_buffer(self, size: int) -> Buffer:
         """`size` bytes of the device, with whatever is in them; other processes can be given them."""
-        return Buffer._of(self._native.allocate(_bytes("size", size)), self)
+        return Buffer._of(self._native.allocate(byte_count("size", size)), self)
 
     def buffer_from_data(self, data: _HostData | Buffer, offset: int = 0, size: int = -1) -> Buffer:
         """A new buffer with a copy of `data`: bytes-like, a column on the cpu, or another buffer. `size` bytes of it from
         `offset` on, all that follow for -1."""
         if isinstance(data, Buffer):
-            start, n = _range("offset", offset, "size", size, data.size, "the data")
+            start, n = range_of("offset", offset, "size", size, data.size, "the data")
             buffer = self.new_buffer(n)
             buffer._memory.copy_from(0, data._memory, start, n)
             return buffer
         view = _host_bytes(data, "data")
-        start, n = _range("offset", offset, "size", size, view.nbytes, "the data")
+        start, n = range_of("offset", offset, "size", size, view.nbytes, "the data")
         buffer = self.new_buffer(n)
         buffer._memory.write(0, n, view[start : start + n])
         return buffer
@@ -126,10 +127,10 @@ class Context:
     def foreign_buffer(self, address: int, size: int, base: object = None) -> Buffer:
         """`size` bytes at an address of this device, as the driver knows it, which `base` owns: it is kept as long as the
         buffer. Without one it is yours to see to that the memory outlives the buffer."""
-        n = _bytes("size", size)
+        n = byte_count("size", size)
         if address == 0 and n == 0:
             return self.new_buffer(0)
-        return Buffer._of(self._native.foreign(_bytes("address", address), n, base), self)
+        return Buffer._of(self._native.foreign(byte_count("address", address), n, base), self)
 
     def open_ipc_buffer(self, ipc_handle: IpcMemHandle) -> Buffer:
         """What another process of this machine exported. It comes after what was done there before the export; close it, and
@@ -141,7 +142,7 @@ class Context:
 
     def new_host_buffer(self, size: int) -> HostBuffer:
         """`size` bytes of host memory that the device copies from and to at full speed; zeros at first."""
-        return self._native.new_host_buffer(_bytes("size", size))
+        return self._native.new_host_buffer(byte_count("size", size))
 
     @staticmethod
     def from_numba(context: Any = None) -> Context:
@@ -220,7 +221,7 @@ class Buffer:
     def copy_to_host(self, position: int = 0, nbytes: int = -1, buf: Any = None) -> Any:
         """`nbytes` bytes from `position` on, all that follow for -1: as `bytes`, or in `buf`, a writable buffer of as many
         bytes or more (a `HostBuffer` is the fastest), which is returned. Waits until they are there."""
-        start, n = _range("position", position, "nbytes", nbytes, self.size, "the buffer")
+        start, n = range_of("position", position, "nbytes", nbytes, self.size, "the buffer")
         if buf is None:
             return self._memory.read(start, n)
         self._memory.read_into(start, n, _host_bytes(buf, "buf"))
@@ -234,7 +235,7 @@ class Buffer:
         """Writes `nbytes` bytes of `data`, as many as it has and as fit for -1, from `position` on. They are there when this
         returns. Returns how many."""
         view = _host_bytes(data, "data")
-        n = _room(position, nbytes, view.nbytes, self.size)
+        n = room_for(position, nbytes, view.nbytes, self.size)
         self._memory.write(position, n, view[:n])
         return n
 
@@ -244,7 +245,7 @@ class Buffer:
             raise TypeError(
                 f"buf: expected a crossdock.cuda.Buffer, got a {type(buf).__name__}; host data: copy_from_host()"
             )
-        n = _room(position, nbytes, buf.size, self.size)
+        n = room_for(position, nbytes, buf.size, self.size)
         self._memory.copy_from(position, buf._memory, 0, n)
         return n
 
@@ -388,47 +389,13 @@ class _Elements:
         self.buffer, self.typestr = buffer, dtype.str
         needed = dtype.itemsize
         for n in self.shape:
-            needed *= _bytes("shape", n)
+            needed *= byte_count("shape", n)
         if needed > buffer.size:
             raise UsageError(f"{dtype} of shape {self.shape} takes {needed} bytes, and the buffer has {buffer.size}")
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return self.buffer._interface(self.typestr, self.shape)
-
-
-def _bytes(name: str, value: int) -> int:
-    if value < 0:
-        raise UsageError(f"{name}={value}: expected 0 or more")
-    return value
-
-
-def _range(first: str, start: int, second: str, n: int, size: int, what: str) -> tuple[int, int]:
-    """`n` of `size` bytes from `start` on; all that follow for -1."""
-    if start < 0 or start > size:
-        raise UsageError(f"{first}={start} lies outside {what}, which has {size} bytes")
-    if n == -1:
-        n = size - start
-    if n < 0 or n > size - start:
-        raise UsageError(
-            f"{second}={n} from {first}={start} on: {what} has {size} bytes, {size - start} of them from there on"
-        )
-    return start, n
-
-
-def _room(position: int, nbytes: int, available: int, size: int) -> int:
-    """How many of `available` bytes go to `position`."""
-    if position < 0 or position > size:
-        raise UsageError(f"position={position} lies outside the buffer, which has {size} bytes")
-    if nbytes == -1:
-        return min(available, size - position)
-    if nbytes < 0 or nbytes > available:
-        raise UsageError(f"nbytes={nbytes}: the source has {available} bytes")
-    if nbytes > size - position:
-        raise UsageError(
-            f"nbytes={nbytes} at position={position}: the buffer has room for {size - position} bytes there"
-        )
-    return nbytes
 
 
 def _host_bytes(data: Any, name: str) -> memoryview:

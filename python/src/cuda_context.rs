@@ -8,10 +8,11 @@ use crossdock_memory_backend::{Account, Backend};
 use crossdock_plugin_api::{Device, abi};
 use pyo3::prelude::*;
 
+use crate::cuda_allocation::Allocation;
 use crate::cuda_array_interface::Kept;
 use crate::cuda_host_buffer::HostBuffer;
 use crate::cuda_ipc;
-use crate::cuda_memory::{Allocation, DeviceMemory};
+use crate::cuda_memory::DeviceMemory;
 use crate::cuda_tensor;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::errors::{Kind, OrRaise, raise, usage};

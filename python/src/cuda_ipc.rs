@@ -7,8 +7,9 @@ use crossdock_memory_backend::IpcDescription;
 use crossdock_plugin_api::Result;
 use pyo3::prelude::*;
 
+use crate::cuda_allocation::Allocation;
 use crate::cuda_context::Place;
-use crate::cuda_memory::{Allocation, DeviceMemory};
+use crate::cuda_memory::DeviceMemory;
 use crate::errors::{OrRaise, usage};
 
 /// What another process is told of a range. Who opens it waits for what was done here before.

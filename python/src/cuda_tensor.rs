@@ -8,9 +8,10 @@ use dlpark::ffi::DLTensor;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::cuda_allocation::Allocation;
 use crate::cuda_array_interface::tensor_from;
 use crate::cuda_context::Place;
-use crate::cuda_memory::{Allocation, DeviceMemory};
+use crate::cuda_memory::DeviceMemory;
 use crate::dlpack_in_producer::ask;
 use crate::dlpack_tensor::cuda_device;
 use crate::errors::{OrRaise, usage};

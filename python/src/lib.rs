@@ -11,6 +11,7 @@ mod bytes;
 mod capsules;
 mod column;
 mod compat_xlog;
+mod cuda_allocation;
 mod cuda_array_interface;
 mod cuda_context;
 mod cuda_host_buffer;

@@ -5,6 +5,9 @@ import gc
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import crossdock as cd
 import numpy as np
@@ -58,6 +61,9 @@ def test_contexts_that_cannot_be_are_refused_by_name(cuda, there):
 def test_without_a_driver_it_says_what_is_missing(tmp_path):
     code = """
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from crossdock import cuda
 for call in cuda.get_num_devices, cuda.Context, lambda: cuda.new_host_buffer(1):
     try:
@@ -357,3 +363,46 @@ def test_a_fork_leaves_buffers_behind(buffer):
     assert os.waitpid(child, 0)[1] == 0
     os.close(read)
     assert buffer.copy_to_host() == ALPHABET
+
+
+def test_threads_use_buffers_at_the_same_time(context):
+    whole, rounds, size = context.new_buffer(8 * 5000), 20, 5000
+
+    def work(i):
+        part = whole.slice(i * size, size)
+        for k in range(rounds):
+            data = bytes([i * rounds + k]) * size
+            part.copy_from_host(data)
+            copy = context.buffer_from_data(part)
+            assert copy.slice(10).copy_to_host() == data[10:]
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(work, range(8)))
+
+
+def test_the_interpreters_lock_is_given_up_for_copies(context):
+    """Nothing else makes this thread give it up: the other one counts while bytes are copied, or never."""
+    data, counted, done = bytes(4 << 20), [0], []
+    buffer = context.buffer_from_data(data)
+
+    def count():
+        while not done:
+            counted[0] += 1
+            time.sleep(0)
+
+    interval, counter = sys.getswitchinterval(), Thread(target=count)
+    counter.start()
+    sys.setswitchinterval(1000)
+    try:
+        for copy in (buffer.copy_to_host, lambda: buffer.copy_from_host(data), context.synchronize):
+            before = counted[0]
+            for _ in range(1000):
+                copy()
+                if counted[0] > before:
+                    break
+            assert counted[0] > before
+    finally:
+        sys.setswitchinterval(interval)
+        done.append(True)
+        counter.join()
