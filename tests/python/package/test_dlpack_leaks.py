@@ -1,0 +1,72 @@
+"""Tens of thousands of exchanges of each kind, after which there is as much memory as before."""
+
+import gc
+import resource
+
+import crossdock as cd
+import numpy as np
+import pyarrow as pa
+import pytest
+
+ROUNDS = 20_000
+PAGE = resource.getpagesize()
+FLAT = 1 << 20
+"""Bytes that an allocator may keep for itself: less than 53 a round."""
+
+
+def resident():
+    gc.collect()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * PAGE
+
+
+def ignore(kind, work):
+    try:
+        work()
+    except kind:
+        pass
+
+
+def kinds(session):
+    array, nested = np.arange(1000), np.arange(24).reshape(4, 6)
+    column = session.from_dlpack(array)
+    bits = session.from_arrow(pa.array([True, False]))
+    nulls = session.from_arrow(pa.array([1, None]))
+    table = session.from_dlpack({"a": array, "b": array * 2.0})
+    fresh = {"max_version": (1, 0)}
+    return {
+        "in by the protocol": lambda: session.from_dlpack(array),
+        "in by the exchange API": lambda: session.from_dlpack(column),
+        "in by a capsule": lambda: session.from_dlpack(array.__dlpack__()),
+        "in of several dimensions": lambda: session.from_dlpack(nested),
+        "in and gathered": lambda: session.from_dlpack(array[::2]),
+        "in as a table": lambda: session.from_dlpack({"a": array, "b": array}),
+        "in and refused": lambda: ignore(cd.UnsupportedError, lambda: session.from_dlpack(array * 1j)),
+        "out": lambda: np.from_dlpack(column),
+        "out of a fresh column": lambda: table["b"].__dlpack__(**fresh),
+        "out and left": lambda: column.__dlpack__(**fresh),
+        "out as a legacy copy": lambda: column.__dlpack__(),
+        "out as a copy": lambda: column.__dlpack__(copy=True, **fresh),
+        "out and converted": lambda: bits.__dlpack__(**fresh),
+        "out and refused": lambda: ignore(BufferError, lambda: nulls.__dlpack__(**fresh)),
+        "as a buffer": lambda: memoryview(column),
+        "as an array": lambda: np.asarray(column),
+        "no interface": lambda: hasattr(column, "__cuda_array_interface__"),
+        "in and out": lambda: np.from_dlpack(session.from_dlpack(array)),
+    }
+
+
+with cd.Session() as _session:
+    NAMES = list(kinds(_session))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_is_flat(session, name):
+    work = kinds(session)[name]
+    for _ in range(2_000):
+        work()
+    before = resident()
+    for _ in range(ROUNDS):
+        work()
+    assert resident() - before < FLAT
+    assert "dlpack" not in session.memory_used()
