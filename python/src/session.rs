@@ -194,7 +194,7 @@ impl Session {
     }
 
     /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h
-    /// describes, and which gives them this session's memory, log and settings without linking anything. What they take is
+    /// describes, and which gives them the session's memory, log and settings without linking anything. What they take is
     /// counted under `name`, within the session's budget.
     #[pyo3(signature = (name="extension"))]
     fn __crossdock_host__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
