@@ -139,7 +139,8 @@ impl Backend {
         self.0.trim(usize::MAX)
     }
 
-    /// Blocks until everything that waits for a device to be done with it has been given back or called.
+    /// Blocks until everything that waits for a device to be done with it has been given back or called, but for what waits
+    /// for the end of a graph capture.
     pub fn settle(&self) {
         if let Some(cuda) = self.0.known_cuda() {
             cuda.settle();

@@ -1,6 +1,7 @@
 //! A device's primary context, and what calls into it share.
 
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{Device, Error, Result};
@@ -23,6 +24,8 @@ pub(crate) struct Gpu {
     idle_streams: Mutex<Vec<Handle>>,
     /// All that were ever made, for the end.
     streams: Mutex<Vec<Handle>>,
+    /// Whether others were told the handle of any, and may capture it.
+    exposed: AtomicBool,
 }
 
 /// A handle of the driver's, which is used on any thread.
@@ -62,6 +65,7 @@ impl Gpu {
             idle_events: Mutex::default(),
             idle_streams: Mutex::default(),
             streams: Mutex::default(),
+            exposed: AtomicBool::new(false),
         }))
     }
 
@@ -131,6 +135,25 @@ impl Gpu {
     /// Takes back a stream whose owner is done with it. What it was given still runs.
     pub(crate) fn give_stream(&self, stream: RawStream) {
         lock(&self.idle_streams).push(Handle(stream));
+    }
+
+    /// Others were told a stream's own handle.
+    pub(crate) fn note_exposed(&self) {
+        self.exposed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a stream is known to be under graph capture. The context is current.
+    pub(crate) fn is_captured(&self, stream: RawStream) -> bool {
+        self.exposed.load(Ordering::Relaxed) && self.is_capturing(stream).unwrap_or(false)
+    }
+
+    /// The same, asked in any case. The context is current.
+    pub(crate) fn is_capturing(&self, stream: RawStream) -> Result<bool> {
+        let mut status = 0;
+        // SAFETY: a live stream of this context, and a local.
+        let code = unsafe { (self.driver.stream_is_capturing)(stream, &mut status) };
+        self.driver.check("cuStreamIsCapturing", code)?;
+        Ok(status != 0)
     }
 
     /// What follows on `stream` comes after `event`.

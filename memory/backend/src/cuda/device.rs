@@ -60,11 +60,7 @@ impl CudaDeviceBackend {
 
     fn is_capturing(&self, stream: &Stream) -> Result<bool> {
         let _entered = self.gpu.enter()?;
-        let mut status = 0;
-        // SAFETY: a live stream of this context, and a local.
-        let code = unsafe { (self.gpu.driver.stream_is_capturing)(stream.raw, &mut status) };
-        self.gpu.driver.check("cuStreamIsCapturing", code)?;
-        Ok(status != 0)
+        self.gpu.is_capturing(stream.raw)
     }
 
     /// Whether the devices reach the range at full speed and in stream order.
@@ -298,6 +294,10 @@ impl DeviceBackend for CudaDeviceBackend {
 
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool> {
         Ok(stream.exposed.load(Relaxed) && self.is_capturing(stream)?)
+    }
+
+    fn note_exposed(&self) {
+        self.gpu.note_exposed();
     }
 
     fn event_record(&self, stream: &Stream) -> Result<EventHandle> {

@@ -227,7 +227,8 @@ impl Platform {
         &self.reaper
     }
 
-    /// Blocks until all that waits for a device to be done with it has been done.
+    /// Blocks until all that waits for a device to be done with it has been done, but for what waits for the end of a graph
+    /// capture.
     pub(crate) fn settle(&self) {
         self.reaper.flush();
         self.gpus.iter().filter_map(|slot| slot.get()?.as_ref().ok()).for_each(|gpu| gpu.pool.settle());

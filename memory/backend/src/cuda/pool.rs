@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Error, Result};
 
+use super::captured::{Captured, Returned};
 use super::context::Gpu;
 use super::driver::{
     ACCESS_READ_WRITE, ALLOCATION_PINNED, LOCATION_DEVICE, MemAccess, MemLocation, MemPool, MemPoolProps,
-    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT, RawStream,
+    POOL_RELEASE_THRESHOLD, POOL_RESERVED_CURRENT, POOL_USED_CURRENT,
 };
 use super::event::CudaEvent;
 use super::frees::Frees;
@@ -29,6 +30,7 @@ pub(crate) struct DevicePool {
     gpu: Arc<Gpu>,
     pool: Handle,
     frees: Arc<Frees>,
+    captured: Captured,
     backend: usize,
     reaper: Arc<Reaper>,
 }
@@ -68,7 +70,7 @@ impl DevicePool {
         }
         let frees = Arc::new(Frees::new(gpu.clone())?);
         drop(_entered);
-        Ok(Self { gpu, pool: Handle(pool), frees, backend, reaper })
+        Ok(Self { gpu, pool: Handle(pool), frees, captured: Captured::default(), backend, reaper })
     }
 
     /// Lets device `peer` read and write what is allocated here.
@@ -90,32 +92,46 @@ impl DevicePool {
         value
     }
 
-    /// Blocks until what was released has gone back.
+    /// Blocks until what was released has gone back, but for what waits for the end of a graph capture.
     pub(crate) fn settle(&self) {
         if let Ok(_entered) = self.gpu.enter() {
+            self.give_back_ended();
             self.frees.settle();
         }
     }
 
-    /// Frees `base` after all that must come first.
-    fn free(
-        &self,
-        base: u64,
-        bytes: usize,
-        home: RawStream,
-        uses: &[Arc<CudaEvent>],
-        lent: bool,
-    ) -> Result<()> {
-        let gpu = &self.gpu;
+    /// What came back during a capture that is over. The context is current.
+    fn give_back_ended(&self) {
+        self.captured.take_ended(&self.gpu).into_iter().for_each(|block| self.give_back(block));
+    }
+
+    fn give_back(&self, block: Returned) {
+        if self.free(&block).is_ok() {
+            return;
+        }
+        // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
+        let (gpu, frees) = (self.gpu.clone(), self.frees.clone());
+        let Returned { base, bytes, uses: events, .. } = block;
+        let then = Box::new(move || {
+            if let Ok(_entered) = gpu.enter() {
+                // What was tried before did not get so far, or the driver refused.
+                frees.free(base, bytes);
+            }
+        });
+        self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
+    }
+
+    /// Frees a block after all that must come first.
+    fn free(&self, block: &Returned) -> Result<()> {
+        let (gpu, home) = (&self.gpu, block.home);
         let _entered = gpu.enter()?;
-        self.frees.look();
-        let elsewhere = || uses.iter().filter(|event| event.stream() != home);
-        if !lent && elsewhere().next().is_none() {
+        let elsewhere = || block.uses.iter().filter(|event| event.stream() != home);
+        if !block.lent && elsewhere().next().is_none() {
             // SAFETY: allocated from this pool on that stream, used nowhere else, and freed once.
-            let code = unsafe { (gpu.driver.mem_free_async)(base, home) };
+            let code = unsafe { (gpu.driver.mem_free_async)(block.base, home) };
             return gpu.driver.check("cuMemFreeAsync", code);
         }
-        if lent {
+        if block.lent {
             self.wait_for_everything()?;
         }
         let before = gpu.record(home)?;
@@ -123,7 +139,7 @@ impl DevicePool {
         gpu.give_event(before);
         waited?;
         elsewhere().try_for_each(|event| gpu.wait(self.frees.stream(), event.raw()))?;
-        self.frees.add(base, bytes)
+        self.frees.add(block.base, block.bytes)
     }
 
     /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
@@ -148,6 +164,7 @@ impl Resource for DevicePool {
         let bytes = request.bytes.max(1).checked_add(slack).ok_or(Refusal::TooLarge)?;
         let driver = &self.gpu.driver;
         let _entered = self.gpu.try_enter().map_err(Refusal::Device)?;
+        self.give_back_ended();
         self.frees.make_room(stream.raw);
         let mut base = 0u64;
         // SAFETY: a pointer to a local; pool and stream are of this context.
@@ -162,29 +179,30 @@ impl Resource for DevicePool {
     }
 
     fn release(&self, region: Region, uses: Uses<'_>, lent: bool) {
-        let base = region.reachable.as_ptr() as u64;
         // SAFETY: `free`'s caller hands over live events of this backend.
-        let events = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
-        let events: Vec<_> = events.collect();
-        let bytes = region.request.bytes;
-        if self.free(base, bytes, region.home, &events, lent).is_ok() {
-            return;
-        }
-        // Where the stream order cannot be had (an old driver, a capture that is open), a thread waits for it.
-        let (gpu, frees) = (self.gpu.clone(), self.frees.clone());
-        let then = Box::new(move || {
-            if let Ok(_entered) = gpu.enter() {
-                // What was tried before did not get so far, or the driver refused.
-                frees.free(base, bytes);
+        let uses = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
+        let block = Returned {
+            base: region.reachable.as_ptr() as u64,
+            bytes: region.request.bytes,
+            home: region.home,
+            uses: uses.collect(),
+            lent,
+        };
+        if let Ok(_entered) = self.gpu.enter() {
+            self.give_back_ended();
+            self.frees.look();
+            if self.gpu.is_captured(block.home) {
+                return self.captured.add(block);
             }
-        });
-        self.reaper.add(Job { events, everything_on: vec![self.gpu.clone()], then });
+        }
+        self.give_back(block);
     }
 
     fn trim(&self, _bytes: usize) -> usize {
         let before = (self.attribute(POOL_RESERVED_CURRENT), self.attribute(POOL_USED_CURRENT));
         self.reaper.flush();
         if let Ok(_entered) = self.gpu.enter() {
+            self.give_back_ended();
             // SAFETY: the context is current. What was freed behind work that is in flight is free after it.
             unsafe { (self.gpu.driver.ctx_synchronize)() };
             self.frees.settle();
@@ -198,13 +216,15 @@ impl Resource for DevicePool {
     fn cached_bytes(&self) -> usize {
         let unused = self.attribute(POOL_RESERVED_CURRENT).saturating_sub(self.attribute(POOL_USED_CURRENT));
         // To the driver these are in use.
-        unused as usize + self.frees.pending_bytes()
+        unused as usize + self.frees.pending_bytes() + self.captured.bytes()
     }
 }
 
 impl Drop for DevicePool {
     fn drop(&mut self) {
         if let Ok(_entered) = self.gpu.enter() {
+            // What is still under capture then is lost: there is no moment at which it could go.
+            self.give_back_ended();
             // SAFETY: nobody else has the pool, which goes when its last block is free: see `Frees`.
             unsafe { (self.gpu.driver.mem_pool_destroy)(self.pool.0) };
         }

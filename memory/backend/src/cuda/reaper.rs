@@ -27,6 +27,8 @@ struct State {
     jobs: Vec<Job>,
     /// Taken out of `jobs`, and being done.
     busy: usize,
+    /// All of `jobs` were last seen to wait for the end of a graph capture.
+    captured: bool,
     ending: bool,
     /// What comes now is never done: the process ends, and what its jobs would call is no more.
     leaking: bool,
@@ -44,6 +46,8 @@ pub(crate) struct Job {
 enum Standing {
     Ready,
     Later,
+    /// Later, and not before a capture ends.
+    Captured,
     /// The device is broken: there will be no safe moment.
     Never,
 }
@@ -61,6 +65,7 @@ impl Reaper {
                 return std::mem::forget(job);
             }
             state.jobs.push(job);
+            state.captured = false;
         }
         self.shared.changed.notify_all();
         if thread.is_none() {
@@ -77,13 +82,14 @@ impl Reaper {
         }
     }
 
-    /// Blocks until all that was added so far is done.
+    /// Blocks until all that was added so far is done, but for what waits for the end of a graph capture: that may be up to
+    /// the caller.
     pub(crate) fn flush(&self) {
         if self.is_this_thread() {
             return;
         }
         let mut state = lock(&self.shared.state);
-        while !state.jobs.is_empty() || state.busy > 0 {
+        while (!state.jobs.is_empty() && !state.captured) || state.busy > 0 {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -155,7 +161,7 @@ impl Shared {
             state.busy = jobs.len();
             jobs
         };
-        let mut did = false;
+        let (mut did, mut captured) = (false, 0);
         for job in jobs {
             let next = job.state();
             let mut later = None;
@@ -165,6 +171,10 @@ impl Shared {
                     (job.then)();
                 }
                 Standing::Later => later = Some(job),
+                Standing::Captured => {
+                    captured += 1;
+                    later = Some(job);
+                }
                 Standing::Never => {
                     did = true;
                     std::mem::forget(job.then);
@@ -173,6 +183,7 @@ impl Shared {
             let mut state = lock(&self.state);
             state.jobs.extend(later);
             state.busy -= 1;
+            state.captured = state.jobs.len() == captured;
             self.changed.notify_all();
         }
         did
@@ -217,7 +228,7 @@ fn wait_for_all(gpu: &Gpu) -> Standing {
     match unsafe { (gpu.driver.ctx_synchronize)() } {
         SUCCESS => Standing::Ready,
         // A capture that is open may not be waited for.
-        900..=908 => Standing::Later,
+        900..=908 => Standing::Captured,
         _ => Standing::Never,
     }
 }

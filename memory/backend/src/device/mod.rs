@@ -115,6 +115,8 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// What `stream` is given from now on comes after what `earlier`, of the same device, has been given so far.
     fn stream_follow(&self, stream: &Stream, earlier: &Stream) -> Result<()>;
     fn stream_is_capturing(&self, stream: &Stream) -> Result<bool>;
+    /// Others were told a stream's own handle.
+    fn note_exposed(&self) {}
     /// Null where everything has run.
     fn event_record(&self, stream: &Stream) -> Result<EventHandle>;
 }

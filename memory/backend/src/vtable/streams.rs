@@ -116,8 +116,9 @@ pub(super) unsafe extern "C" fn stream_raw(
     // SAFETY: as the header.
     unsafe {
         enter_quietly(memory, |account| {
-            let stream = account.on_stream(stream)?.1;
+            let (device, stream) = account.on_stream(stream)?;
             stream.exposed.store(true, Ordering::Relaxed);
+            device.note_exposed();
             raw = stream.raw;
             Ok(())
         });

@@ -53,3 +53,61 @@ fn a_stream_under_capture_is_refused_by_name_and_the_capture_holds() {
     drop((buffer, block, table, session));
     assert_eq!(host.settle(), []);
 }
+
+#[test]
+fn what_is_dropped_while_its_stream_is_under_capture_goes_back_when_that_has_ended() {
+    let Some((stranger, host, session)) = setting("what_is_dropped_while_its_stream") else { return };
+    let (stream, memory) = (session.stream(), session.memory());
+    let other = memory.create_stream(stream.device()).unwrap();
+    const BYTES: usize = 1 << 20;
+    let block = || {
+        let mut block = memory.alloc(stream, BYTES).unwrap();
+        stream.fill(&mut block, 0, BYTES, 1).unwrap();
+        block
+    };
+    let kept_bytes = || host.backend().ledger().cached_bytes;
+    let (here, elsewhere, lent) = (block(), block().freeze(stream).unwrap(), block().freeze(stream).unwrap());
+    other.wait(elsewhere.ready()).unwrap();
+    elsewhere.mark_used(&other).unwrap();
+    lent.mark_lent();
+
+    stranger.begin_capture(stream.native(), MODE);
+    drop((here, elsewhere, lent));
+    assert_eq!(host.backend().leaks(), [], "to the books they are back");
+    host.backend().settle();
+    assert!(kept_bytes() >= 3 * BYTES as u64, "the pool still has them");
+    stranger.end_capture(stream.native());
+
+    // The next one has them, and nothing of theirs is under way.
+    let mut blocks: Vec<_> = (0..3).map(|_| block()).collect();
+    blocks.iter_mut().for_each(|block| stream.fill(block, 0, BYTES, 2).unwrap());
+    drop((blocks, other));
+    stream.synchronize().unwrap();
+    host.backend().trim();
+    assert_eq!(kept_bytes(), 0);
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
+
+#[test]
+fn settling_during_ones_own_capture_does_not_wait_for_its_end() {
+    let Some((stranger, host, session)) = setting("settling_during_ones_own_capture") else { return };
+    let (stream, memory) = (session.stream(), session.memory());
+    let lent = memory.alloc(stream, 64).unwrap().freeze(stream).unwrap();
+    lent.mark_lent();
+    let theirs = stranger.stream();
+
+    stranger.begin_capture(theirs, MODE);
+    drop(lent);
+    // Neither of these can be done before the capture has ended, which this very thread does.
+    host.backend().settle();
+    host.backend().trim();
+    assert!(stranger.end_broken_capture(theirs), "what was lent waits for everybody, which no capture bears");
+
+    host.backend().settle();
+    stream.synchronize().unwrap();
+    host.backend().trim();
+    assert_eq!(host.backend().ledger().cached_bytes, 0);
+    drop(session);
+    assert_eq!(host.settle(), []);
+}

@@ -155,6 +155,16 @@ impl Stranger {
         cu!(self, cuStreamEndCapture(stream => Handle, &mut graph => *mut Handle));
     }
 
+    /// Whether the capture was broken; it is over in any case.
+    pub fn end_broken_capture(&self, stream: Handle) -> bool {
+        let mut graph: Handle = null_mut();
+        // SAFETY: the driver's published signature; a stream of the stranger's, and a local.
+        unsafe {
+            type End = unsafe extern "C" fn(Handle, *mut Handle) -> c_int;
+            self.library.get::<End>(b"cuStreamEndCapture").unwrap()(stream, &mut graph) != 0
+        }
+    }
+
     /// On a simulated device: what is on the stream stays late even if somebody asks for it, until it is let go.
     pub fn hold(&self, stream: Handle, on: bool) {
         // SAFETY: the simulated driver's own function, on a stream of ours.

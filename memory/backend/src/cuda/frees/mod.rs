@@ -106,6 +106,7 @@ impl Frees {
     /// Waits on the host for all that is pending, and frees it. The context is current.
     pub(crate) fn settle(&self) {
         let newest = self.lock().pending.back().copied();
+        let _relaxed = self.gpu.relaxed();
         if let Some(newest) = newest {
             // Without the lock. Should the event have gone back to be used again, then what was pending here has passed,
             // and the wait is for something newer.
