@@ -63,14 +63,40 @@ def test_what_others_wrote_on_the_default_stream_is_read(context, driver):
 
 
 def test_what_was_done_here_is_seen_on_the_default_stream(context, driver):
+    # Kept, since memory that goes back has the device waited for.
+    old, new = context.buffer_from_data(OLD), context.buffer_from_data(NEW)
     buffer = context.new_buffer(N)
     # Before others know of it, and after.
-    buffer.copy_from_device(context.buffer_from_data(OLD))
-    assert driver.download(buffer.address, N, LEGACY) == OLD
-    buffer.copy_from_device(context.buffer_from_data(NEW))
-    assert driver.download(buffer.address, N, LEGACY) == NEW
+    buffer.copy_from_device(old)
+    address = buffer.address
+    assert driver.download(address, N, LEGACY) == OLD
+    buffer.copy_from_device(new)
+    assert driver.download(address, N, LEGACY) == NEW
     buffer.copy_from_host(OLD)
-    assert driver.download(buffer._memory.address, N, LEGACY) == OLD
+    assert driver.download(address, N, LEGACY) == OLD
+
+
+def test_what_others_own_is_kept_until_it_has_been_read(context, driver):
+    if not hasattr(driver.lib, "crossdock_sim_cuda_hold"):
+        pytest.skip("only the simulated driver can hold a stream up")
+    gone = []
+
+    class Owner(Theirs):
+        def __del__(self):
+            gone.append(True)
+            super().__del__()
+
+    owner, copy = Owner(driver, NEW), context.new_buffer(N)
+    stream = copy.__cuda_array_interface__["stream"]
+    buffer = context.foreign_buffer(owner.address, N, base=owner)
+    driver.synchronize(LEGACY)
+    driver.hold(stream)
+    copy.copy_from_device(buffer)
+    del owner, buffer
+    gc.collect()
+    assert not gone, "it was given back while it was being read"
+    driver.hold(stream, False)
+    assert copy.copy_to_host() == NEW
 
 
 def test_what_others_still_read_is_written_afterwards(context, driver):
