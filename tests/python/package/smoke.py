@@ -25,7 +25,7 @@ def main(sample):
         for through in ("arrow-c-device", "dlpack"):
             assert table.plan(through)
         numbers = table.select([plan["name"] for plan in table.plan("dlpack") if plan["verdict"] == "zero-copy"])
-        assert numbers.num_columns and session.from_dlpack(numbers[0].combine_chunks()).name == ""
+        assert numbers.num_columns and len(session.from_dlpack(numbers[0].combine_chunks())) == table.num_rows
         assert session.from_arrow(table).schema == table.schema
         with tempfile.TemporaryDirectory() as folder:
             table.write(pathlib.Path(folder, "out.arrows"))

@@ -1,12 +1,18 @@
-//! The tests of everything that touches raw memory or the boundary, under AddressSanitizer, plugins included.
+//! The tests of everything that touches raw memory or the boundary, under AddressSanitizer, plugins and the Python module
+//! included.
 
-use super::{Outcome, stream};
-use crate::cargo::{Workspace, run as run_command};
+use super::{Outcome, python, stream};
+use crate::cargo::{Workspace, run as run_command, show};
 use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders whose crates stay out: they touch no raw memory, or need a program of their own to be loaded into.
+/// Folders whose crates have no such tests: they touch no raw memory, or need a program of their own to be loaded into.
 const LEFT_OUT: &[&str] = &["xtask", "benches", "capi", "python"];
+
+/// Tests of the package that are not about memory or start what cannot run like this: a measure of memory, which the sanitizer
+/// keeps; compilers and type checkers; jax.
+const NO_USE: &[&str] = &["test_leaks.py", "test_stubs.py", "test_extension.py", "test_package_docs.py"];
 
 /// Where AddressSanitizer comes with the toolchain, of the platforms that we support.
 const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
@@ -27,8 +33,50 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
     let top = |folder: &str| folder.split('/').next().unwrap_or_default().to_owned();
     let inside = workspace.packages.iter().filter(|p| !LEFT_OUT.contains(&top(&p.folder).as_str()));
     let packages: Vec<&str> = inside.map(|p| p.name.as_str()).collect();
-    run_command(&mut sanitized(workspace, target, "build", &packages))?;
-    stream::cargo_test(sanitized(workspace, target, "test", &packages).arg("--no-fail-fast"))
+    // With the module, so that one build settles on one set of features.
+    let mut built = packages.clone();
+    built.extend(crate::python::packages(workspace).map(|package| package.name.as_str()));
+    run_command(&mut sanitized(workspace, target, "build", &built))?;
+    let rust = stream::cargo_test(sanitized(workspace, target, "test", &packages).arg("--no-fail-fast"))?;
+    Ok(rust.and(&package(workspace, &workspace.target.join("asan").join(target).join("debug"))?))
+}
+
+/// The tests of the Python package, with the sanitizer in the interpreter's process before everything else.
+fn package(workspace: &Workspace, built: &Path) -> Result<Outcome> {
+    let Some(runtime) = runtime() else {
+        return Ok(Outcome::Skipped("no libasan.so beside the C compiler, for Python to load".to_owned()));
+    };
+    let layout = crate::python::lay_out(workspace, built)?;
+    let interpreter = python::environment(workspace)?;
+    let command = || {
+        let mut command = Command::new(&interpreter);
+        command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &runtime);
+        // What the interpreter itself leaves behind is not ours to find.
+        command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0");
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    };
+    // It is at work, or all that follows would say nothing.
+    let mut overrun = command();
+    overrun.arg(format!("{}/overrun.py", python::PACKAGE));
+    let output = overrun.output().with_context(|| format!("cannot start {}", show(&overrun)))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !said.contains("AddressSanitizer: heap-buffer-overflow") {
+        let said = said.lines().next_back().unwrap_or_default().to_owned();
+        return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not noticed: {said}", show(&overrun)))));
+    }
+    let mut pytest = command();
+    pytest.args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not cuda"]);
+    pytest.args(NO_USE.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
+    stream::pytest(pytest.arg(format!("--confcutdir={}", python::PACKAGE)).arg(python::PACKAGE))
+}
+
+/// The sanitizer as a library, of the C compiler: Rust has it only for programs.
+fn runtime() -> Option<PathBuf> {
+    let output = Command::new("cc").arg("-print-file-name=libasan.so").output().ok()?;
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    // Where there is none, it answers with the bare name.
+    path.is_absolute().then_some(path).filter(|path| path.exists())
 }
 
 /// A program of rustup's nightly toolchain, whatever toolchain runs this.

@@ -52,7 +52,7 @@ enum Step {
     Doc,
     /// Every ABI struct is FFI-safe, by abi_stable's derive
     StableAbi,
-    /// Third-party peers: pyarrow reads what we write and writes what we read
+    /// Third-party peers: pyarrow reads what we write and writes what we read; the Python package, its stubs and its wheel
     Python,
     /// The boundary's tests under AddressSanitizer, where there is a nightly toolchain
     Asan,

@@ -17,10 +17,10 @@ const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", 
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
 
 /// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
-const PACKAGE: &str = "tests/python/package";
+pub const PACKAGE: &str = "tests/python/package";
 
 /// Everything in Python that there are rules for.
-const SOURCES: [&str; 3] = ["python", "tests/python", "benches"];
+const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
 
 /// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test, and on the
 /// package beside it: once over this machine, and once, the tests on devices, over the simulated CUDA driver. Holds sources
@@ -95,7 +95,7 @@ fn wheel(workspace: &Workspace, python: &Path) -> Result<()> {
 
 /// The interpreter of `target/venv`, which holds what `tests/python/requirements.txt` pins. It is made anew when
 /// that file has changed since.
-fn environment(workspace: &Workspace) -> Result<PathBuf> {
+pub fn environment(workspace: &Workspace) -> Result<PathBuf> {
     let wanted_path = workspace.root.join("tests/python/requirements.txt");
     let wanted = fs::read(&wanted_path).with_context(|| format!("cannot read {}", wanted_path.display()))?;
     let folder = workspace.target.join("venv");
