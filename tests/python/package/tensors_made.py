@@ -200,7 +200,14 @@ class Interface:
     entry of `...` is left out."""
 
     def __init__(self, address, n, **more):
-        whole = {"shape": (n,), "typestr": "<i8", "data": (address, False), "version": 3, "strides": None, "stream": None}
+        whole = {
+            "shape": (n,),
+            "typestr": "<i8",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+            "stream": None,
+        }
         self.__cuda_array_interface__ = {k: v for k, v in {**whole, **more}.items() if v is not ...}
 
 

@@ -106,7 +106,9 @@ def test_a_slice_is_of_its_own_values(session):
     assert memoryview(column.slice(10)).tolist() == []
 
 
-@pytest.mark.parametrize("flags", [SIMPLE, FORMAT, ND, FORMAT | ND, STRIDES, C_CONTIGUOUS, ANY_CONTIGUOUS, FORMAT | STRIDES])
+@pytest.mark.parametrize(
+    "flags", [SIMPLE, FORMAT, ND, FORMAT | ND, STRIDES, C_CONTIGUOUS, ANY_CONTIGUOUS, FORMAT | STRIDES]
+)
 def test_a_view_tells_what_it_was_asked_for(session, flags):
     values = np.arange(6, dtype=np.int32).reshape(2, 3)
     told = get(session.from_dlpack(values), flags)

@@ -436,5 +436,3 @@ def test_combined_chunks_are_one_tensor_on_the_device(there, driver):
     stream = driver.stream()
     capsule = one.__dlpack__(stream=stream, **VERSIONED)
     assert look(driver, capsule, stream) == VALUES.tolist()
-
-

@@ -12,7 +12,19 @@ import pyarrow as pa
 import pytest
 from tensors import IS_COPIED, READ_ONLY, Lender, Versioned, delete
 from tensors import give as capsule_of
-from tensors_made import ALLOCATE, CPU, FROM_PY, SET_ERROR, STREAM, TO_PY, ExchangeApi, Made, api_capsule, name_of, speaker
+from tensors_made import (
+    ALLOCATE,
+    CPU,
+    FROM_PY,
+    SET_ERROR,
+    STREAM,
+    TO_PY,
+    ExchangeApi,
+    Made,
+    api_capsule,
+    name_of,
+    speaker,
+)
 
 
 @pytest.fixture
@@ -165,7 +177,9 @@ def test_a_tensor_of_another_version_from_a_table_is_deleted_and_nothing_else(se
 
 def test_tensors_of_tables_and_of_others_go_together(session):
     made = Made("versioned", shape=(2,))
-    table = session.from_dlpack({"a": speaker(lambda _: made)(), "b": np.arange(2), "c": Made("legacy", shape=(2,)).capsule})
+    table = session.from_dlpack(
+        {"a": speaker(lambda _: made)(), "b": np.arange(2), "c": Made("legacy", shape=(2,)).capsule}
+    )
     assert table.to_pyarrow().to_pydict() == {"a": [1, 2], "b": [0, 1], "c": [1, 2]}
 
 
@@ -348,5 +362,3 @@ def test_functions_of_tvm_ffi_take_columns_and_answer_with_columns(session):
     answer = echo(session.from_dlpack(array))
     assert isinstance(answer, cd.Column)
     assert np.from_dlpack(answer).ctypes.data == array.ctypes.data
-
-

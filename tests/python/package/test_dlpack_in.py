@@ -241,7 +241,9 @@ def test_a_type_error_of_the_producer_comes_with_the_first_one(session):
     def confused(**arguments):
         raise TypeError(f"not with {sorted(arguments)}")
 
-    asked.__class__ = type("Confused", (), {"__dlpack_device__": lambda self: (1, 0), "__dlpack__": lambda self, **a: confused(**a)})
+    asked.__class__ = type(
+        "Confused", (), {"__dlpack_device__": lambda self: (1, 0), "__dlpack__": lambda self, **a: confused(**a)}
+    )
     with pytest.raises(TypeError, match=r"not with \[\]") as raised:
         session.from_dlpack(asked)
     assert "max_version" in str(raised.value.__cause__)
@@ -322,9 +324,9 @@ def test_a_schema_says_what_they_become(session, of):
     assert table.column_names == ["b", "x"]
     assert table.to_pyarrow().schema.equals(pa.schema(schema) if of is pa else schema.to_pyarrow(), check_metadata=True)
     assert table["b"].to_pyarrow().to_pylist() == [True, False]
-    with pytest.raises(KeyError, match="no tensor for the column \\\\?\"b"):
+    with pytest.raises(KeyError, match='no tensor for the column \\\\?"b'):
         session.from_dlpack({"x": np.ones(2)}, schema)
-    with pytest.raises(KeyError, match="\"y\\\\?\" is not among"):
+    with pytest.raises(KeyError, match='"y\\\\?" is not among'):
         session.from_dlpack({"x": np.ones(2), "b": np.array([True, False]), "y": np.ones(2)}, schema)
     with pytest.raises(cd.UsageError, match="float64, expected bool"):
         session.from_dlpack([np.ones(2), np.ones(2)], schema)

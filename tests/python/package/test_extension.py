@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, assert_nothing_held
+from conftest import ROOT
 
 import crossdock as cd
 import pyarrow as pa
