@@ -88,3 +88,25 @@ def test_text_beyond_what_32_bits_count_is_refused_in_words(session):
     column = session.from_arrow(pa.chunked_array([chunk] * 3))
     with pytest.raises(NotImplementedError, match="32-bit offsets reach to 2147483647"):
         column.combine_chunks()
+
+
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()], ids=str)
+def test_views_go_on_pointing_at_their_own_text(session, kind):
+    chunks = [[f"{word} {i}, too long to be in place", "short"] for i, word in enumerate(["one", "two", "three"])]
+    column = session.from_arrow(pa.chunked_array([pa.array(chunk).cast(kind) for chunk in chunks]))
+    got = column.combine_chunks().to_pyarrow()
+    assert got.num_chunks == 1
+    assert got.cast(pa.string()).to_pylist() == sum(chunks, [])
+    got.validate(full=True)
+
+
+def test_dictionaries_of_the_same_values_are_one_and_others_are_refused(session):
+    def chunks(*values):
+        return session.from_arrow(
+            pa.chunked_array([pa.DictionaryArray.from_arrays([1, 0], pa.array(chunk)) for chunk in values])
+        )
+
+    same = chunks(["a", "b"], ["a", "b"]).combine_chunks().to_pyarrow()
+    assert same.to_pylist() == ["b", "a", "b", "a"]
+    with pytest.raises(NotImplementedError, match="dictionaries of different values"):
+        chunks(["a", "b"], ["a", "c"]).combine_chunks()

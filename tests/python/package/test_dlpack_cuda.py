@@ -317,6 +317,14 @@ def test_a_consumer_that_wants_no_order_gets_none(driver, column):
     assert driver.expected > 0
 
 
+def test_each_consumer_waits_as_long_as_it_is_not_there(driver, column):
+    streams = [driver.stream() for _ in range(4)]
+    capsules = [column.__dlpack__(stream=stream, **VERSIONED) for stream in streams]
+    # The first look waits, and then the host knows: so the last one to ask looks first.
+    for stream, capsule in reversed([*zip(streams, capsules)]):
+        assert look(driver, capsule, stream) == VALUES.tolist()
+
+
 def test_what_was_seen_to_be_there_is_not_waited_for(there, driver, column, late):
     """Nor is anything else asked of the driver."""
     producer, consumer = late[0], driver.stream()
