@@ -43,13 +43,14 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         lines += &format!("{}\t{folder}\n", program.file_name().unwrap_or_default().to_string_lossy());
     }
     fs::write(unpacked.join("tests.txt"), lines)?;
+    crate::python::carry(workspace, &unpacked)?;
 
     let bundle = fresh(workspace.root.join("dist/gpu-bundle"))?;
     let packed = bundle.join("programs.tar.xz");
     // The programs hold much of the same code: a window that reaches from one to the next makes them a fifth.
     let mut tar = Command::new("tar");
     tar.env("XZ_OPT", "-T0 --lzma2=preset=5,dict=96MiB").arg("-C").arg(&unpacked).arg("-cJf").arg(&packed);
-    run_command(tar.args(["--sort=name", "release", "tests.txt"]))?;
+    run_command(tar.args(["--sort=name", "."]))?;
     let script = bundle.join("run.sh");
     fs::write(&script, RUN_SH)?;
     #[cfg(unix)]

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Runs the test programs of this bundle, and prints a table; results.json beside it has the same.
-#   run.sh [NAME...]      only programs whose name begins with one of these
+# Runs the test programs of this bundle and the tests of the Python package, and prints a table; results.json beside it has
+# the same.
+#   run.sh [NAME...]      only programs whose name begins with one of these; the package's tests are called python
+#   PYTHON                the interpreter for the package: python3
 #   CROSSDOCK_WRAP        put before each program: "compute-sanitizer --tool memcheck --error-exitcode 99"
 #   CROSSDOCK_RESULTS     where results.json goes
 # Each program runs in its package's folder if a checkout is around the bundle.
@@ -45,6 +47,30 @@ while IFS=$'\t' read -r program folder; do
   separator=", "
   if [ "$code" != 0 ]; then grep -aE 'panicked at|^error|FAILED|ERROR SUMMARY|========= ' -A4 "$log" | head -60 | sed 's/^/    /'; fi
 done < "$here/unpacked/tests.txt"
+wanted=$([ $# = 0 ] && echo 1)
+for name in "$@"; do case python in "$name"*) wanted=1 ;; esac; done
+if [ -n "$wanted" ]; then
+  export PYTHONPATH="$here/unpacked/python" PYTHONDONTWRITEBYTECODE=1
+  # Its own pytest where the machine has none; all else that tests want they skip themselves without.
+  "${PYTHON:-python3}" -c 'import pytest' 2>/dev/null || PYTHONPATH="$PYTHONPATH:$here/unpacked/runner"
+  log="$logs/python"
+  begin=$(date +%s%N)
+  # shellcheck disable=SC2086 # the wrapper is a command line
+  ( cd "$here/unpacked" && ${CROSSDOCK_WRAP:-} "${PYTHON:-python3}" -m pytest -q -rs --tb=short -p no:cacheprovider \
+    --confcutdir=tests/python/package tests/python/package ) > "$log" 2>&1 < /dev/null
+  code=$?
+  seconds=$(( ($(date +%s%N) - begin) / 1000000 ))
+  seconds="$((seconds / 1000)).$(printf %03d $((seconds % 1000)))"
+  count() { tail -3 "$log" | grep -aoE "[0-9]+ ($1)" | awk '{ sum += $1 } END { print sum + 0 }'; }
+  passed=$(count passed) bad=$(count 'failed|error') skipped=$(count skipped)
+  [ "$code" = 0 ] || failed=1
+  [ "$code" = 0 ] || [ "$bad" != 0 ] || bad="exit $code"
+  printf '%-48s %8s %8s %8s %8s\n' python "$passed" "$bad" "$skipped" "$seconds"
+  printf '%s{"program": "python", "exit": %d, "passed": %d, "failed": "%s", "skipped": %d, "seconds": %s}' \
+    "$separator" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
+  if [ "$code" != 0 ]; then { grep -aE '^(FAILED|ERROR|E  )' "$log" || tail -5 "$log"; } | head -60 | sed 's/^/    /'; fi
+  grep -a '^SKIPPED' "$log" | sed 's/^/    /'
+fi
 printf ']}\n' >> "$results"
 cat "$logs"/* 2>/dev/null | grep -a '^skipped: ' | sort | uniq -c
 rm -rf "$logs"

@@ -63,6 +63,56 @@ pub fn lay_out(workspace: &Workspace, built: &Path) -> Result<PathBuf> {
     Ok(folder)
 }
 
+/// What the package's tests look at beside themselves.
+const LOOKED_AT: [&str; 4] =
+    ["README.md", "docs/recipes.md", "examples/data/flights-january.arrow", "tests/python"];
+/// pytest and what it needs, which are Python alone: a machine with a GPU may have none.
+const RUNNER: [&str; 7] = ["_pytest", "pytest", "py.py", "pluggy", "iniconfig", "packaging", "pygments"];
+
+/// Puts the package into a folder that has what was built in `release`, by links; with its tests, what they look at, and a
+/// pytest of the environment where that is there.
+pub fn carry(workspace: &Workspace, to: &Path) -> Result<()> {
+    let package = to.join(FOLDER).join(PACKAGE);
+    copy_all(&workspace.root.join(FOLDER).join(PACKAGE), &package)?;
+    fs::create_dir_all(package.join(PLUGINS))?;
+    let Some(module) = packages(workspace).next().and_then(|package| package.cdylibs.first()) else {
+        bail!("{FOLDER}: no member of the workspace that makes a library");
+    };
+    symlink(format!("../../release/lib{module}.so"), package.join(MODULE))?;
+    for name in workspace.plugins().flat_map(|plugin| &plugin.cdylibs) {
+        let file = format!("lib{name}.so");
+        symlink(format!("../../../release/{file}"), package.join(PLUGINS).join(file))?;
+    }
+    for path in LOOKED_AT {
+        copy_all(&workspace.root.join(path), &to.join(path))?;
+    }
+    let libraries = workspace.target.join("venv/lib");
+    let versions = if libraries.exists() { list(&libraries)? } else { Vec::new() };
+    for version in versions {
+        for name in RUNNER {
+            copy_all(&version.join("site-packages").join(name), &to.join("runner").join(name))?;
+        }
+    }
+    Ok(())
+}
+
+/// A file, or a folder without what Python keeps in it.
+fn copy_all(from: &Path, to: &Path) -> Result<()> {
+    if !from.is_dir() {
+        fs::create_dir_all(to.parent().unwrap_or(to))?;
+        fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
+        return Ok(());
+    }
+    fs::create_dir_all(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in list(from)? {
+        let name = entry.file_name().unwrap_or_default();
+        if name != "__pycache__" {
+            copy_all(&entry, &to.join(name))?;
+        }
+    }
+    Ok(())
+}
+
 fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     entries.map(|entry| Ok(entry?.path())).collect()
@@ -112,5 +162,21 @@ mod tests {
         assert_eq!(fs::read_link(folder.join("two")).unwrap(), b);
         assert!(link_all(&folder, &[("x".into(), root.join("missing"))]).is_err());
         fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn what_is_carried_has_the_package_its_tests_and_links_to_what_was_built() {
+        let to = std::env::temp_dir().join(format!("crossdock-carried-{}", std::process::id()));
+        let workspace = Workspace::load().unwrap();
+        carry(&workspace, &to).unwrap();
+        for file in ["python/crossdock/__init__.py", "tests/python/package/conftest.py", "README.md"] {
+            assert!(to.join(file).is_file(), "{file}");
+        }
+        let module = fs::read_link(to.join("python/crossdock").join(MODULE)).unwrap();
+        assert_eq!(module, Path::new("../../release/libcrossdock_native.so"));
+        let plugins = list(&to.join("python/crossdock/plugins")).unwrap();
+        assert_eq!(plugins.len(), workspace.plugins().count());
+        assert!(!to.join("tests/python/__pycache__").exists());
+        fs::remove_dir_all(to).unwrap();
     }
 }

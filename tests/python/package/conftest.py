@@ -5,6 +5,8 @@ Tests that use the fixture `cuda` are marked so, for they need a driver, a real 
 from its start on: `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
 
 import gc
+import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +18,22 @@ ROOT = HERE.parents[2]
 sys.path.insert(0, str(HERE.parent))
 
 import crossdock as cd  # noqa: E402
+
+
+def missing_peers(path):
+    """Those that a file imports first of all, itself or with what the files share, and that are not installed."""
+    text = path.read_text()
+    names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow)\b", text, re.MULTILINE)
+    if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
+        names += ["pyarrow", "numpy"]
+    return sorted({name for name in names if importlib.util.find_spec(name) is None})
+
+
+collect_ignore = []
+for path in sorted(HERE.glob("test_*.py")):
+    if missing := missing_peers(path):
+        collect_ignore.append(path.name)
+        print(f"skipped: {path.name}: {', '.join(missing)} not installed", file=sys.stderr)
 
 
 def pytest_configure(config):
