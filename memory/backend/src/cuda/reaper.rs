@@ -29,6 +29,8 @@ struct State {
     busy: usize,
     /// All of `jobs` were last seen to wait for the end of a graph capture.
     captured: bool,
+    /// How often all jobs have been looked at.
+    rounds: u64,
     ending: bool,
     /// What comes now is never done: the process ends, and what its jobs would call is no more.
     leaking: bool,
@@ -89,7 +91,9 @@ impl Reaper {
             return;
         }
         let mut state = lock(&self.shared.state);
-        while (!state.jobs.is_empty() && !state.captured) || state.busy > 0 {
+        // What was seen before now may be over: that takes a round that begins after this, and so the second to end.
+        let fresh = state.rounds + 2;
+        while (!state.jobs.is_empty() && !(state.captured && state.rounds >= fresh)) || state.busy > 0 {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -186,6 +190,8 @@ impl Shared {
             state.captured = state.jobs.len() == captured;
             self.changed.notify_all();
         }
+        lock(&self.state).rounds += 1;
+        self.changed.notify_all();
         did
     }
 

@@ -102,9 +102,11 @@ fn settling_during_ones_own_capture_does_not_wait_for_its_end() {
     // Neither of these can be done before the capture has ended, which this very thread does.
     host.backend().settle();
     host.backend().trim();
+    let freed = stranger.calls("cuMemFree_v2");
     assert!(stranger.end_broken_capture(theirs), "what was lent waits for everybody, which no capture bears");
 
     host.backend().settle();
+    assert_eq!(stranger.calls("cuMemFree_v2"), freed.map(|n| n + 1), "it has been waited for now");
     stream.synchronize().unwrap();
     host.backend().trim();
     assert_eq!(host.backend().ledger().cached_bytes, 0);
