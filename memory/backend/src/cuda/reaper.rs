@@ -93,7 +93,8 @@ impl Reaper {
         let mut state = lock(&self.shared.state);
         // What was seen before now may be over: that takes a round that begins after this, and so the second to end.
         let fresh = state.rounds + 2;
-        while (!state.jobs.is_empty() && !(state.captured && state.rounds >= fresh)) || state.busy > 0 {
+        let done = |state: &State| state.jobs.is_empty() || (state.captured && state.rounds >= fresh);
+        while state.busy > 0 || !done(&state) {
             state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
