@@ -59,7 +59,14 @@ pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
         stream::pytest(pytest().args(elsewhere).arg("tests/python"))?,
         stream::pytest(pytest().args(ON_CUDA).env("LD_LIBRARY_PATH", &simulated))?,
         stream::pytest(package().args(["-m", "not cuda"]))?,
-        stream::pytest(package().args(["-m", "cuda"]).env("LD_LIBRARY_PATH", &simulated))?,
+        stream::pytest(
+            // Sessions that the package keeps for the life of the process, such as those of crossdock.cuda, are no leak. What
+            // a test holds in its own session is looked at when that ends.
+            package()
+                .args(["-m", "cuda"])
+                .env("LD_LIBRARY_PATH", &simulated)
+                .env("CROSSDOCK_SIM_CUDA_LEAKS", "ignore"),
+        )?,
         Outcome::check(wheel(workspace, &python)),
     ];
     Ok(parts.iter().fold(Outcome::Passed(Counts::default()), |all, part| all.and(part)))
