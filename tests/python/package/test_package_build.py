@@ -1,0 +1,89 @@
+"""The build backend, as far as it goes without building: `cargo xtask test` builds and installs a wheel."""
+
+import base64
+import csv
+import hashlib
+import sys
+import tomllib
+import zipfile
+
+import crossdock as cd
+import pytest
+from conftest import ROOT
+
+pytest.importorskip("maturin")
+FOLDER = ROOT / "python" / "build_backend"
+if not FOLDER.is_dir():
+    pytest.skip("no sources of the package here", allow_module_level=True)
+sys.path.insert(0, str(FOLDER))
+
+import crossdock_build as backend  # noqa: E402
+
+
+def test_a_source_distribution_is_refused_with_what_to_do_instead(tmp_path):
+    with pytest.raises(NotImplementedError, match="no source distribution.*pip install ./python"):
+        backend.build_sdist(tmp_path)
+
+
+def test_profiles_are_names_and_release_is_the_default():
+    assert backend._profile(None) == backend._profile({}) == "release"
+    assert backend._profile({"profile": "dev"}) == "dev"
+    for wrong in ("", "--config=x", ["dev", "dev"], "a b"):
+        with pytest.raises(ValueError, match="expected the name of one of Cargo's profiles"):
+            backend._profile({"profile": wrong})
+
+
+def test_without_cargo_it_says_what_is_missing(monkeypatch):
+    monkeypatch.setenv("CARGO", "/no/such/cargo")
+    with pytest.raises(RuntimeError, match="/no/such/cargo is not there.*has to be on the PATH"):
+        backend._build_plugins("dev")
+
+
+def test_a_plugin_that_needs_a_newer_c_library_than_the_wheel_says_is_refused(tmp_path):
+    plugin = tmp_path / "libx_plugin.so"
+    plugin.write_bytes(b"\0GLIBC_2.17\0GLIBC_2.34\0")
+    backend._check_tag("crossdock-0.1.0-cp311-abi3-manylinux_2_34_x86_64.whl", [plugin])
+    backend._check_tag("crossdock-0.1.0-cp311-abi3-linux_x86_64.whl", [plugin])
+    with pytest.raises(RuntimeError, match="needs glibc 2.34, and the wheel says 2.28"):
+        backend._check_tag("crossdock-0.1.0-cp311-abi3-manylinux_2_28_x86_64.whl", [plugin])
+
+
+def test_what_is_added_to_a_wheel_is_in_its_record_and_two_are_the_same(tmp_path):
+    before = tmp_path / "before.whl"
+    members = {"crossdock/_native.abi3.so": b"module", "x-1.dist-info/RECORD": b"old", "x-1.dist-info/METADATA": b"m"}
+    with zipfile.ZipFile(before, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    for name in ("one.whl", "two.whl"):
+        backend._with_members(before, tmp_path / name, {"crossdock/plugins/a.so": b"plugin"})
+    assert (tmp_path / "one.whl").read_bytes() == (tmp_path / "two.whl").read_bytes()
+    with zipfile.ZipFile(tmp_path / "one.whl") as archive:
+        rows = list(csv.reader(archive.read("x-1.dist-info/RECORD").decode().splitlines()))
+        assert {row[0] for row in rows} == {*members, "crossdock/plugins/a.so"} == set(archive.namelist())
+        for name, digest, size in rows[:-1]:
+            content = archive.read(name)
+            told = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert (digest, int(size)) == (f"sha256={told}", len(content))
+        assert archive.getinfo("crossdock/plugins/a.so").external_attr >> 16 == 0o755
+        assert rows[-1] == ["x-1.dist-info/RECORD", "", ""]
+    with pytest.raises(RuntimeError, match="a wheel without crossdock/_native.abi3.so"):
+        with zipfile.ZipFile(before, "w") as archive:
+            archive.writestr("x-1.dist-info/RECORD", "")
+        backend._with_members(before, tmp_path / "three.whl", {})
+
+
+def test_the_pinned_maturin_is_one_that_the_package_asks_for():
+    """The step that tests the wheel builds without isolation, with the pinned one."""
+    packaging = pytest.importorskip("packaging.requirements")
+    project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text())
+    (asked,) = map(packaging.Requirement, project["build-system"]["requires"])
+    pins = (ROOT / "tests" / "python" / "requirements.txt").read_text().splitlines()
+    (pinned,) = (line.partition("==")[2] for line in pins if line.startswith("maturin=="))
+    assert asked.name == "maturin" and asked.specifier.contains(pinned)
+
+
+def test_metadata_has_no_version_of_its_own_and_no_dependencies():
+    project = tomllib.loads((ROOT / "python" / "pyproject.toml").read_text())["project"]
+    assert project["dynamic"] == ["version"] and "version" not in project and not project.get("dependencies")
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]
+    assert (cd.__version__, project["license"]) == (workspace["version"], workspace["license"])
