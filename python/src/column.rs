@@ -16,7 +16,7 @@ use crate::buffer_protocol;
 use crate::cuda_array_interface;
 use crate::dlpack_out;
 use crate::dlpack_tensor::number_of;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, Undisturbed};
 use crate::exchange_api_own;
 use crate::process::Own;
 use crate::schema::Field;
@@ -28,9 +28,9 @@ use crate::work::detached;
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Column {
     /// A table of this column alone.
-    held: Own<Held>,
+    held: Undisturbed<Own<Held>>,
     field: FieldRef,
-    lent: Own<dlpack_out::Lent>,
+    lent: Undisturbed<Own<dlpack_out::Lent>>,
 }
 
 impl Column {
@@ -39,7 +39,11 @@ impl Column {
         let field = table.schema().fields().first().cloned();
         let field = field
             .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
-        Self { held: Own::new(Held { table, shared }), field, lent: Own::new(dlpack_out::Lent::default()) }
+        Self {
+            held: Undisturbed::new(Own::new(Held { table, shared })),
+            field,
+            lent: Undisturbed::new(Own::new(dlpack_out::Lent::default())),
+        }
     }
 
     /// A table of this column alone.

@@ -16,6 +16,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::capsules::name_of;
+use crate::errors::undisturbed;
 use crate::process::{generation, is_over};
 
 /// The newest version that is understood, and made.
@@ -273,7 +274,7 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
         if let Some(raw) = NonNull::new(raw)
             && !is_over(made_in)
         {
-            drop(Managed::new(form, raw));
+            undisturbed(Python::assume_attached(), || drop(Managed::new(form, raw)));
         }
     }
 }

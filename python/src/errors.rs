@@ -1,10 +1,14 @@
 //! What goes wrong, as exceptions: one place where kinds become classes.
 
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+
 use crossdock::Error as HostError;
 use crossdock_plugin_api::{Code, Error as ApiError};
 use pyo3::exceptions::{
     PyBufferError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError, PyValueError,
 };
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyType};
@@ -136,5 +140,45 @@ impl<T> OrRaise<T> for Result<T, HostError> {
 impl<T> OrRaise<T> for Result<T, ApiError> {
     fn or_raise(self) -> PyResult<T> {
         self.map_err(of_api)
+    }
+}
+
+/// Runs `body`, which may run strangers' code in Python, and leaves an exception that is on its way as it is.
+pub fn undisturbed<T>(_: Python<'_>, body: impl FnOnce() -> T) -> T {
+    let (mut kind, mut value, mut traceback) =
+        (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: the interpreter's lock is held, as the token says; what was taken is put back.
+    unsafe { ffi::PyErr_Fetch(&mut kind, &mut value, &mut traceback) };
+    let result = body();
+    // SAFETY: as above.
+    unsafe { ffi::PyErr_Restore(kind, value, traceback) };
+    result
+}
+
+/// What a Python object holds, which goes with it: under the interpreter's lock, perhaps while an exception is on its way.
+pub struct Undisturbed<T>(ManuallyDrop<T>);
+
+impl<T> Undisturbed<T> {
+    /// For a field of a Python class.
+    pub fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T> Deref for Undisturbed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> Drop for Undisturbed<T> {
+    fn drop(&mut self) {
+        // SAFETY: dropped once, here.
+        let drop = |value: &mut ManuallyDrop<T>| unsafe { ManuallyDrop::drop(value) };
+        // SAFETY: Python ends its objects with the lock held, and those that never became one are ours, who hold it too.
+        let py = unsafe { Python::assume_attached() };
+        undisturbed(py, || drop(&mut self.0));
     }
 }

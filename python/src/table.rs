@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
-use crate::errors::OrRaise;
+use crate::errors::{OrRaise, Undisturbed};
 use crate::process::Own;
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
@@ -20,7 +20,7 @@ use crate::work::detached;
 
 /// Columns of one length, on a device. Tables do not change; slices and selections share their buffers.
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
-pub struct Table(Own<Held>);
+pub struct Table(Undisturbed<Own<Held>>);
 
 /// A table, and what it shares with others of its session.
 pub struct Held {
@@ -52,7 +52,7 @@ pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
 
 impl Table {
     pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
-        Self(Own::new(Held { table, shared }))
+        Self(Undisturbed::new(Own::new(Held { table, shared })))
     }
 
     /// # Errors

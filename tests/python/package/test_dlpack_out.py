@@ -214,6 +214,25 @@ def test_a_capsule_deletes_what_nobody_took_and_nothing_else(session, form, max_
     assert made.deleted == 1
 
 
+ENDING = {
+    "a column": lambda session, lender: session.from_dlpack(lender),
+    "a table": lambda session, lender: session.from_dlpack([lender]),
+    "a capsule": lambda session, lender: session.from_dlpack(lender).__dlpack__(max_version=(1, 0)),
+    "a used column": lambda session, lender: (column := session.from_dlpack(lender)).__dlpack__(max_version=(1, 0))
+    and column,
+}
+
+
+@pytest.mark.parametrize("what", ENDING)
+def test_what_ends_while_an_exception_is_on_its_way_leaves_it(session, what):
+    """Its tensor's deleter runs code in Python."""
+    made = Made("versioned")
+    lender = Lender(made.capsule)
+    with pytest.raises(ZeroDivisionError):
+        (ENDING[what](session, lender), 1 / 0)
+    assert made.deleted == 1
+
+
 def test_every_call_gives_another_tensor_of_the_same_memory(session):
     made = Made("versioned")
     column = session.from_dlpack(Lender(made.capsule))
