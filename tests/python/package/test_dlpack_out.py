@@ -218,8 +218,9 @@ ENDING = {
     "a column": lambda session, lender: session.from_dlpack(lender),
     "a table": lambda session, lender: session.from_dlpack([lender]),
     "a capsule": lambda session, lender: session.from_dlpack(lender).__dlpack__(max_version=(1, 0)),
-    "a used column": lambda session, lender: (column := session.from_dlpack(lender)).__dlpack__(max_version=(1, 0))
-    and column,
+    "a used column": lambda session, lender: (
+        (column := session.from_dlpack(lender)).__dlpack__(max_version=(1, 0)) and column
+    ),
 }
 
 
