@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use crossdock::source::read_from;
 use crossdock_plugin_api::{ByteSource, Error, Map, Result, Source};
 
 use crate::abi::ReleaseData;
@@ -53,10 +54,7 @@ impl ByteSource for LentBytes {
     }
 
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|o| self.slice().get(o..)).unwrap_or_default();
-        let n = rest.len().min(to.len());
-        to[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
+        Ok(read_from(self.slice(), offset, to))
     }
 
     fn map(&self) -> Option<&[u8]> {

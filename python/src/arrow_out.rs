@@ -3,11 +3,11 @@
 use arrow_schema::FieldRef;
 use crossdock::Table as HostTable;
 use crossdock_arrays::{
-    ArrayQueue, DeviceBatch, check_ends, export_batch, export_device_array, export_field, export_schema,
-    import_field,
+    ArrayQueue, DeviceBatch, StreamSchema, check_ends, export_batch, export_device_array, export_field,
+    export_schema, import_field,
 };
 use crossdock_memory::Stream;
-use crossdock_plugin_api::{Device, Owned, Result, abi};
+use crossdock_plugin_api::{Device, Named, Owned, Result, abi};
 use pyo3::exceptions::{PyAttributeError, PyNotImplementedError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -88,7 +88,7 @@ impl Exported<'_> {
         self.check_requested(requested)?;
         let batch = self.only_batch()?;
         let array = py.detach(|| self.raw_device_array(&batch)).or_raise()?;
-        PyTuple::new(py, [self.schema(py)?, give(py, array)?])
+        self.pair(py, array)
     }
 
     /// `__arrow_c_array__`: in host memory, copied there if it is not.
@@ -108,7 +108,7 @@ impl Exported<'_> {
         });
         // SAFETY: what an exported device array holds is complete in itself; on the CPU nothing has to be waited for.
         let array = unsafe { Owned::new(array.or_raise()?) };
-        PyTuple::new(py, [self.schema(py)?, give(py, array)?])
+        self.pair(py, array)
     }
 
     /// `__arrow_c_device_stream__`.
@@ -121,10 +121,7 @@ impl Exported<'_> {
         let queue = py.detach(|| self.queue(self.table.batches())).or_raise()?;
         let declared =
             self.table.batches().first().map_or(self.table.session().device(), DeviceBatch::device);
-        match &self.column {
-            Some(field) => give(py, queue.into_device_stream(field.clone(), declared)),
-            None => give(py, queue.into_device_stream(self.table.schema().clone(), declared)),
-        }
+        give(py, queue.into_device_stream(self.stream_schema(), declared))
     }
 
     /// `__arrow_c_stream__`: in host memory.
@@ -135,18 +132,27 @@ impl Exported<'_> {
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_requested(requested)?;
         let queue = py.detach(|| -> Result<ArrayQueue> {
-            let mut moved = Vec::new();
-            for batch in self.table.batches() {
-                let stream = self.stream(batch)?;
-                moved.push(batch.move_to(&stream, Device::CPU)?);
-                stream.synchronize()?;
-            }
+            let batches = self.table.batches();
+            let streams = batches.iter().map(|batch| self.stream(batch)).collect::<Result<Vec<_>>>()?;
+            let moved = batches.iter().zip(&streams).map(|(batch, on)| batch.move_to(on, Device::CPU));
+            let moved = moved.collect::<Result<Vec<_>>>()?;
+            // Once all of them are on their way.
+            streams.iter().try_for_each(Stream::synchronize)?;
             self.queue(&moved)
         });
-        let queue = queue.or_raise()?;
+        give(py, queue.or_raise()?.into_data_stream(self.stream_schema()))
+    }
+
+    /// What both array protocols give.
+    fn pair<'py, T: Named>(&self, py: Python<'py>, array: Owned<T>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, [self.schema(py)?, give(py, array)?])
+    }
+
+    /// What the arrays of a stream are.
+    fn stream_schema(&self) -> StreamSchema {
         match &self.column {
-            Some(field) => give(py, queue.into_data_stream(field.clone())),
-            None => give(py, queue.into_data_stream(self.table.schema().clone())),
+            Some(field) => field.clone().into(),
+            None => self.table.schema().clone().into(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crossdock::source::read_from;
 use crossdock_plugin_api::{ByteSink, ByteSource, Error, Result};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -55,10 +56,7 @@ impl ByteSource for BufferSource {
     }
 
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|o| self.bytes().get(o..)).unwrap_or_default();
-        let n = rest.len().min(to.len());
-        to[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
+        Ok(read_from(self.bytes(), offset, to))
     }
 
     fn map(&self) -> Option<&[u8]> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossdock::sink::Output;
 use crossdock::source::Input;
-use crossdock::{IpcForm, ReadOptions, Session as HostSession, Table as HostTable, WriteOptions};
+use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -44,19 +44,15 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>) -> PyResult<Tab
     let table = match given(source)? {
         Given::Path(path) => {
             let long = is_long(&path);
-            let read = || read_ipc_input(&session, Input::open(path, &flag)?);
+            let read = || HostTable::from_ipc_input(&session, Input::open(path, &flag)?);
             if long { interruptible(py, &flag, read) } else { detached(py, read) }
         }
         Given::Bytes(source) => {
             let input = Input::Bytes(Arc::new(source));
-            detached(py, || read_ipc_input(&session, input))
+            detached(py, || HostTable::from_ipc_input(&session, input))
         }
     };
     Ok(Table::new(table?, shared.clone()))
-}
-
-fn read_ipc_input(session: &HostSession, input: Input) -> crossdock::Result<HostTable> {
-    HostTable::from_ipc_input(session, input)
 }
 
 /// Whether a path is read for long: a large file, or what is no file, and may have nothing to read for now.

@@ -33,6 +33,14 @@ impl From<&'static [u8]> for Bytes {
     }
 }
 
+/// What a source of these bytes reads at `offset`: how many bytes of `to` were filled, fewer only at the end.
+pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+    let n = rest.len().min(to.len());
+    to[..n].copy_from_slice(&rest[..n]);
+    n
+}
+
 /// Bytes in memory. Importers may use them in place.
 pub struct BytesSource(Bytes);
 
@@ -61,10 +69,7 @@ impl ByteSource for BytesSource {
     }
 
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
-        let rest = usize::try_from(offset).ok().and_then(|o| self.bytes().get(o..)).unwrap_or_default();
-        let n = rest.len().min(to.len());
-        to[..n].copy_from_slice(&rest[..n]);
-        Ok(n)
+        Ok(read_from(self.bytes(), offset, to))
     }
 
     fn map(&self) -> Option<&[u8]> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{ByteSource, CancelFlag};
 
-pub use bytes::{Bytes, BytesSource};
+pub use bytes::{Bytes, BytesSource, read_from};
 pub use file::FileSource;
 pub use pipe::PipeSource;
 
