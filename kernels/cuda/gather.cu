@@ -29,7 +29,8 @@ DEVICE void move_words(const u8* const* at, i64 inner, const bool* there, W* to,
 }
 
 // Where word `i` lies in the source, for tensors of so many words that 32 bits do not count them.
-static __device__ __noinline__ i64 far_offset(const Plan& plan, u64 i) {
+static __device__ __noinline__ i64 far_offset(u64 i) {
+  const Plan& plan = shared().plan;
   i64 offset = 0;
 #pragma unroll 1
   for (u32 d = plan.n; d-- > 1;) {
@@ -60,40 +61,28 @@ DEVICE void near_offsets(const Plan& plan, u32 i, u32 threads, i64* offset) {
   for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] += (i64)rest[k] * plan.strides[0];
 }
 
-// Word by word of the target, each thread several at once.
-static __device__ __noinline__ void gather_words(const Job& job, const Plan& plan, const u8* from, u8* to) {
-  u32 unit = plan.unit, pack = plan.pack;
-  i64 inner = plan.inner;
-  u64 total = plan.total;
+// Word by word of the target, each thread several at once. Not inlined, as gather_tiles is not.
+template <class T, class W, u32 PACK>
+static __device__ __noinline__ void gather_words(u64 thread) {
+  const Plan& plan = shared().plan;
+  u64 total = plan.total, threads = plan.blocks * THREADS;
 #pragma unroll 1
-  for (u64 i = job.thread; i < total; i += WORDS_AT_ONCE * job.threads) {
+  for (u64 i = thread; i < total; i += WORDS_AT_ONCE * threads) {
     i64 offset[WORDS_AT_ONCE];
     const u8* at[WORDS_AT_ONCE];
     bool there[WORDS_AT_ONCE];
     if (plan.small) {
-      near_offsets(plan, (u32)i, (u32)job.threads, offset);
+      near_offsets(plan, (u32)i, (u32)threads, offset);
     } else {
 #pragma unroll
-      for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] = far_offset(plan, i + k * job.threads);
+      for (u32 k = 0; k < WORDS_AT_ONCE; k++) offset[k] = far_offset(i + k * threads);
     }
 #pragma unroll
     for (u32 k = 0; k < WORDS_AT_ONCE; k++) {
-      there[k] = i + k * job.threads < total;
-      at[k] = from + offset[k];
+      there[k] = i + k * threads < total;
+      at[k] = plan.from + offset[k];
     }
-    // The same for all threads.
-    u8* word = to + i * (unit * pack);
-    switch (unit * pack) {
-      case 1: move_words<u8, u8, 1>(at, inner, there, word, job.threads); break;
-      case 2: move_words<u16, u16, 1>(at, inner, there, (u16*)word, job.threads); break;
-      case 4:
-        if (unit == 1) move_words<u8, u32, 4>(at, inner, there, (u32*)word, job.threads);
-        if (unit == 2) move_words<u16, u32, 2>(at, inner, there, (u32*)word, job.threads);
-        if (unit == 4) move_words<u32, u32, 1>(at, inner, there, (u32*)word, job.threads);
-        break;
-      case 8: move_words<u64, u64, 1>(at, inner, there, (u64*)word, job.threads); break;
-      case 16: move_words<ulonglong2, ulonglong2, 1>(at, inner, there, (ulonglong2*)word, job.threads); break;
-    }
+    move_words<T, W, PACK>(at, plan.inner, there, (W*)plan.to + i, threads);
   }
 }
 
@@ -121,39 +110,33 @@ struct Reversed {
   }
 };
 
-// Three blocks a multiprocessor: with four the words under way go to memory instead of registers.
-KERNEL_BLOCKS(crossdock_gather, 3) {
+// Four blocks a multiprocessor: as many tiles on their way as it takes, with registers for what each has under way.
+KERNEL_BLOCKS(crossdock_gather, 4) {
   PARAMS(FROM, FIRST, WIDTH, TO, DIMS);
-  __shared__ Plan plan;
-  __shared__ Corner corner;
-  __shared__ ulonglong2 tile[TILE_BYTES / 16];
   FIND_JOB;
-  Bytes bytes = job.read(FROM);
-  Target target = job.write(TO);
-  u64 first = job.value(FIRST), width = job.value(WIDTH);
-  if (threadIdx.x == 0) make_plan(job, DIMS, width, bytes, first, target, plan);
+  Plan& plan = shared().plan;
+  if (threadIdx.x == 0) {
+    make_plan(job, DIMS, job.value(WIDTH), job.read(FROM), job.value(FIRST), job.write(TO), plan);
+    shared().tile.number = job.thread / THREADS;
+  }
   __syncthreads();
   if (plan.total == 0) return;
-  const u8* from = bytes.at + first;
-  u8* to = target.at;
-  u32 unit = plan.unit, pack = plan.pack;
-  if (plan.fast == plan.n) {
-    if (plan.n > 1 || unit == 16 || plan.inner != -(i64)unit) return gather_words(job, plan, from, to);
-    // The bytes from the last element's first to the first one's last.
-    u64 len = plan.total * pack * unit;
-    Reversed of = {{from + unit - len, len}, len, unit};
-    return fill(job, Target{to, len}, of);
+  u32 unit = plan.unit;
+  if (plan.fast < plan.n) return gather_by_tiles();
+  if (plan.n > 1 || unit == 16 || plan.inner != -(i64)unit) {
+    switch (unit * plan.pack) {
+      case 1: return gather_words<u8, u8, 1>(job.thread);
+      case 2: return gather_words<u16, u16, 1>(job.thread);
+      case 4:
+        if (unit == 1) return gather_words<u8, u32, 4>(job.thread);
+        if (unit == 2) return gather_words<u16, u32, 2>(job.thread);
+        return gather_words<u32, u32, 1>(job.thread);
+      case 8: return gather_words<u64, u64, 1>(job.thread);
+      default: return gather_words<ulonglong2, ulonglong2, 1>(job.thread);
+    }
   }
-  if (threadIdx.x == 0) first_tile(plan, job.thread / THREADS, from, to, corner);
-  __syncthreads();
-  switch (unit * pack) {
-    case 1: return gather_tiles<u8, u32, 1, 64>(plan, corner, from, to, tile);
-    case 2: return gather_tiles<u16, u32, 1, 64>(plan, corner, from, to, tile);
-    case 4:
-      if (unit == 1) return gather_tiles<u32, u32, 4, 128>(plan, corner, from, to, tile);
-      if (unit == 2) return gather_tiles<u32, u32, 2, 128>(plan, corner, from, to, tile);
-      return gather_tiles<u32, u32, 1, 64>(plan, corner, from, to, tile);
-    case 8: return gather_tiles<u64, u64, 1, 64>(plan, corner, from, to, tile);
-    default: return gather_tiles<ulonglong2, ulonglong2, 1, 32>(plan, corner, from, to, tile);
-  }
+  // The bytes from the last element's first to the first one's last.
+  u64 len = plan.total * plan.pack * unit;
+  Reversed of = {{plan.from + unit - len, len}, len, unit};
+  fill(job, Target{plan.to, len}, of);
 }

@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, BufferMut, Error, Result, Stream};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, Jobs, long_blocks};
+use crate::jobs::{JobArg, Jobs, long_blocks, tile_blocks};
 use crate::table::kernel;
 
 kernel!(
@@ -13,6 +13,9 @@ kernel!(
     [size: Value, stride: Value],
     twin
 );
+
+/// Elements along either side of a tile, for which it pays; as plan.cuh has it.
+const SHORTEST_SIDE: usize = 8;
 
 /// One dimension of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +57,8 @@ impl<'a> Jobs<'a> {
         for dim in &dims {
             args.extend([JobArg::Value(dim.size as u64), JobArg::Value(dim.stride as u64)]);
         }
-        self.push(&GATHER, long_blocks(bytes), args)
+        let blocks = if by_tiles(&dims, width) { tile_blocks(bytes) } else { long_blocks(bytes) };
+        self.push(&GATHER, blocks, args)
     }
 }
 
@@ -87,6 +91,17 @@ fn check_reach(first: usize, width: usize, dims: &[Dim], len: usize) -> Result<(
     Err(Error::bad_data(format!(
         "gather: the tensor's elements lie in bytes {low}..{high} of a buffer of {len} bytes"
     )))
+}
+
+/// Whether the kernel will go by tiles, if all lies aligned: elements that it moves as one lie side by side along another
+/// dimension than the last, and both are long enough. Were this wrong, it would do with the blocks that there are.
+fn by_tiles(dims: &[Dim], width: usize) -> bool {
+    let side_by_side = |dim: &Dim| dim.stride == width as i64;
+    let fits = |dim: &Dim| dim.size >= SHORTEST_SIDE;
+    width.is_power_of_two()
+        && width <= 16
+        && dims.last().is_some_and(|last| fits(last) && !side_by_side(last))
+        && dims.iter().any(|dim| fits(dim) && side_by_side(dim))
 }
 
 /// Without dimensions of one (so that at most 63 are left), and with those that lie side by side made one.

@@ -61,22 +61,30 @@ const WAVE: usize = 1056;
 /// steps each. Small blocks even out that some multiprocessors are slower than others (on an H200 63 % of a copy's rate in
 /// one wave became 86 %), and smaller ones would do little but find their job.
 pub(crate) fn blocks(bytes: usize) -> u32 {
-    blocks_of(bytes, 4, 65536)
+    blocks_of(bytes, 4, 65536, WAVE)
 }
 
 /// Likewise for one whose blocks have more to prepare.
 pub(crate) fn long_blocks(bytes: usize) -> u32 {
-    blocks_of(bytes, 16, 4224)
+    blocks_of(bytes, 16, 4224, WAVE)
+}
+
+/// Likewise for one that goes by tiles of 32 KiB: one each, so that those that run at the same time are next to each other
+/// however long each takes. A multiprocessor has room for half as many as of others; more would find no tile, and keep
+/// those that do waiting.
+pub(crate) fn tile_blocks(bytes: usize) -> u32 {
+    blocks_of(bytes, 8, 1 << 20, WAVE / 2)
 }
 
 /// Likewise, where that takes the longest.
 pub(crate) fn wave_blocks(bytes: usize) -> u32 {
-    blocks_of(bytes, 1, WAVE)
+    blocks_of(bytes, 1, WAVE, WAVE)
 }
 
-fn blocks_of(bytes: usize, steps_each: usize, most: usize) -> u32 {
+/// Where there are fewer than `wave`, a step each.
+fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
     let steps = bytes.div_ceil(THREADS * 16).max(1);
-    (steps / steps_each).min(most).max(steps.min(WAVE)) as u32
+    (steps / steps_each).min(most).max(steps.min(wave)) as u32
 }
 
 /// Likewise for one that ends in an addition to a cell by each block.
