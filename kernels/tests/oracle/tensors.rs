@@ -16,31 +16,45 @@ pub fn gather(case: &Case<'_>) {
             expect_gathered(case, (&source, &buffer, first), width, &dims, to);
         }
         if case.n > 1000 {
-            transposed(case, width);
+            [1, 2, 4, 8, 16].into_iter().for_each(|grain| transposed(case, width, grain));
         }
     }
 }
 
-/// Planes with rows and columns exchanged, larger than a tile, that lie so that several elements move as one.
-fn transposed(case: &Case<'_>, width: usize) {
-    for backwards in [false, true] {
-        let (planes, rows, columns) = (1 + case.below(3), 4 * (2 + case.below(70)), 4 * (2 + case.below(40)));
-        let row = (columns + 4 * case.below(2)) * width;
-        let plane = Dim { size: planes, stride: (row * rows) as i64 };
-        let sign = if backwards { -1 } else { 1 };
-        let down = Dim { size: rows, stride: sign * row as i64 };
-        let dims = [plane, Dim { size: columns, stride: width as i64 }, down];
-        let source = case.bytes(planes * rows * row);
-        let buffer = case.s.memory().alloc_with(case.s, source.len(), |to| {
-            to.copy_from_slice(&source);
-            Ok(())
-        });
-        let buffer = buffer.unwrap().freeze(case.s).unwrap();
-        let first = if backwards { row * (rows - 1) } else { 0 };
-        let mut to = case.target(planes * rows * columns * width);
-        to.at = to.at / 16 * 16;
-        expect_gathered(case, (&source, &buffer, first), width, &dims, to);
-    }
+/// Rows and columns exchanged, few or more than a tile has, in planes of up to two more dimensions. Where they begin, how
+/// long they are and how far apart they lie are multiples of `grain` bytes, each by chance of 16.
+fn transposed(case: &Case<'_>, width: usize, grain: usize) {
+    let grain = || if case.below(2) == 0 { grain } else { 16 };
+    let size = |most: usize| {
+        let n = 8 + case.below(if case.below(3) == 0 { 9 } else { most / width.min(4) });
+        n.next_multiple_of((grain() / width).max(1))
+    };
+    let (columns, rows) = (size(640), size(320));
+    let skew = grain() % 16;
+    let (mut first, mut stride) = (skew, columns * width + grain() * case.below(3));
+    // The dimension of `n` that is the next one in memory, perhaps backwards.
+    let mut outer = |n: usize| {
+        let backwards = case.below(3) == 0;
+        let dim = Dim { size: n, stride: if backwards { -(stride as i64) } else { stride as i64 } };
+        if backwards {
+            first += stride * (n - 1);
+        }
+        stride = stride * n + grain() * case.below(2);
+        dim
+    };
+    let down = outer(rows);
+    let mut dims: Vec<Dim> = (0..case.below(3)).map(|_| outer(1 + case.below(3))).rev().collect();
+    dims.insert(case.below(dims.len() + 1), Dim { size: columns, stride: width as i64 });
+    dims.push(down);
+    let source = case.bytes(skew + stride);
+    let buffer = case.s.memory().alloc_with(case.s, source.len(), |to| {
+        to.copy_from_slice(&source);
+        Ok(())
+    });
+    let buffer = buffer.unwrap().freeze(case.s).unwrap();
+    let mut to = case.target(dims.iter().map(|dim| dim.size).product::<usize>() * width);
+    to.at = to.at / 16 * 16 + grain() % 16;
+    expect_gathered(case, (&source, &buffer, first), width, &dims, to);
 }
 
 fn expect_gathered(
