@@ -220,10 +220,19 @@ impl Rows<'_> {
             let side = 1usize << ((LARGE / width).ilog2() / 2);
             let (near, far) = (width as i64, (width * side) as i64);
             let moved = side * side * width * 2;
-            let transposed = [Dim { size: side, stride: near }, Dim { size: side, stride: far }];
-            self.row(&format!("gather, transposed, {width} bytes"), moved, |s| {
-                Ok(gather(s, &from, 0, width, &transposed, &mut to, 0)?)
-            })?;
+            // Also rows that lie no power of two apart, and few columns.
+            let odd = side - side / 256;
+            for (name, columns, rows) in [
+                ("transposed", side, side),
+                ("transposed, an odd pitch", odd, odd),
+                ("transposed, 64 columns", 64, LARGE / width / 64),
+            ] {
+                let pitch = (width * columns) as i64;
+                let dims = [Dim { size: columns, stride: near }, Dim { size: rows, stride: pitch }];
+                self.row(&format!("gather, {name}, {width} bytes"), columns * rows * width * 2, |s| {
+                    Ok(gather(s, &from, 0, width, &dims, &mut to, 0)?)
+                })?;
+            }
             let half = [Dim { size: side, stride: far }, Dim { size: side / 2, stride: near }];
             self.row(&format!("gather, half of each row, {width} bytes"), moved / 2, |s| {
                 Ok(gather(s, &from, 0, width, &half, &mut to, 0)?)
