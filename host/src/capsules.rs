@@ -63,17 +63,6 @@ impl CapsuleFormat {
         self.open(capsules, schema.map_or(Columns::Unknown, Columns::Expected), options)
     }
 
-    /// Opens foreign objects of which it is known what the plugin makes of them: it is not asked. A batch that is otherwise
-    /// is refused by its structure alone.
-    pub fn read_known(
-        &self,
-        capsules: Vec<Capsule>,
-        schema: &SchemaRef,
-        options: &Options,
-    ) -> Result<Reader> {
-        self.open(capsules, Columns::Known(schema), options)
-    }
-
     fn open(&self, capsules: Vec<Capsule>, columns: Columns<'_>, options: &Options) -> Result<Reader> {
         let (session, input) = (&self.session, Input::Capsules(capsules.into()));
         let call = session.call_for_structs();

@@ -102,8 +102,6 @@ pub(crate) enum Columns<'a> {
     Unknown,
     /// What they are to be: for formats that do not tell.
     Expected(&'a Schema),
-    /// What they will be.
-    Known(&'a SchemaRef),
 }
 
 impl Reader {
@@ -122,14 +120,11 @@ impl Reader {
         let failed = |error| plugin.failed(&*name, error);
         let expected = match columns {
             Columns::Expected(schema) => Some(export_schema(schema).map_err(failed)?),
-            Columns::Unknown | Columns::Known(_) => None,
+            Columns::Unknown => None,
         };
         let opened = plugin.importer()?.open(&call, &format, input, expected.as_ref(), options);
         let mut stream = opened.map_err(failed)?;
-        let schema = match columns {
-            Columns::Known(schema) => schema.clone(),
-            _ => Arc::new(stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?),
-        };
+        let schema = Arc::new(stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?);
         Ok(Self {
             stream,
             session: session.clone(),

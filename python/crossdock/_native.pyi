@@ -110,7 +110,7 @@ class Session:
     @overload
     def from_dlpack(
         self,
-        x: _Tensor,
+        x: _Tensor | _CudaArray,
         schema: Schema | None = None,
         *,
         bools: Literal["bytes", "bits"] | None = None,
@@ -119,7 +119,7 @@ class Session:
     @overload
     def from_dlpack(
         self,
-        x: Mapping[str, _Tensor],
+        x: Mapping[str, _Tensor | _CudaArray],
         schema: Schema | None = None,
         *,
         bools: Literal["bytes", "bits"] | None = None,
@@ -128,7 +128,7 @@ class Session:
     @overload
     def from_dlpack(
         self,
-        x: Sequence[_Tensor],
+        x: Sequence[_Tensor | _CudaArray],
         schema: Schema | None = None,
         *,
         bools: Literal["bytes", "bits"] | None = None,

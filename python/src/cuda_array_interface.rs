@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::column::Column;
 use crate::dlpack_in::column_of;
-use crate::dlpack_in_producer::{LEGACY_STREAM, after, settle, stream_on};
+use crate::dlpack_in_producer::{Asked, LEGACY_STREAM, stream_on};
 use crate::dlpack_out::{Copying, Wanted, pending, stream_of, tensor};
 use crate::dlpack_tensor::{Form, Managed};
 use crate::errors::{OrRaise, usage};
@@ -94,11 +94,11 @@ fn ready_on(column: &Column, device: Device) -> PyResult<Option<usize>> {
 
 /// A column of an object's `__cuda_array_interface__`. The object is kept as long as the column.
 pub fn column_from(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
-    column_of(py, shared, tensor_from(py, shared, object)?)
+    column_of(py, shared, tensor_from(shared, object)?)
 }
 
-/// The tensor that the interface describes, which keeps the object. Our work on its device comes after its stream's.
-pub fn tensor_from(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
+/// The tensor that the interface describes, which keeps the object.
+pub fn tensor_from(shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Asked> {
     let interface = object.getattr_opt("__cuda_array_interface__")?.ok_or_else(|| {
         let name = object.get_type().name().map(|name| name.to_string()).unwrap_or_default();
         PyTypeError::new_err(format!("from_cuda_array_interface: a {name} has no __cuda_array_interface__"))
@@ -107,15 +107,11 @@ pub fn tensor_from(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -
         PyTypeError::new_err(format!("__cuda_array_interface__: expected a dict, got {interface}"))
     })?;
     let Foreign { tensor, stream, device } = described(shared, interface, object)?;
-    if let Some(device) = device {
-        let ours = stream_on(shared, device)?;
-        if let Some(stream) = stream {
-            // SAFETY: a stream that its maker says is one of the array's device, and the array is alive.
-            unsafe { after(&ours, stream) }?;
-        }
-        settle(py, shared, &ours)?;
+    match (device, stream) {
+        // SAFETY: a stream that its maker says is one of the array's device, and the array is alive.
+        (Some(device), Some(stream)) => unsafe { Asked::after(tensor, stream_on(shared, device)?, stream) },
+        _ => Ok(Asked::at_once(tensor)),
     }
-    Ok(tensor)
 }
 
 /// Where an address lies, as the driver knows it.

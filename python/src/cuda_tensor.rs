@@ -45,9 +45,9 @@ pub fn check_range(place: &Place, address: u64, bytes: u64, who: &str) -> PyResu
 pub fn memory_of(place: &Arc<Place>, obj: &Bound<'_, PyAny>) -> PyResult<Option<DeviceMemory>> {
     let py = obj.py();
     let dlpack = obj.hasattr("__dlpack_device__")? && obj.hasattr("__dlpack__")?;
-    let tensor = match dlpack {
+    let asked = match dlpack {
         true => ask(py, &place.shared, obj)?,
-        false if obj.hasattr("__cuda_array_interface__")? => tensor_from(py, &place.shared, obj)?,
+        false if obj.hasattr("__cuda_array_interface__")? => tensor_from(&place.shared, obj)?,
         false => {
             return Err(PyTypeError::new_err(format!(
                 "buffer_from_object: a {} has neither __dlpack__ nor __cuda_array_interface__; host data is copied to the \
@@ -56,6 +56,7 @@ pub fn memory_of(place: &Arc<Place>, obj: &Bound<'_, PyAny>) -> PyResult<Option<
             )));
         }
     };
+    let tensor = asked.in_order(py, &place.shared)?;
     let described =
         tensor.tensor().ok_or_else(|| usage("the tensor is of a DLPack version that nobody knows here"))?;
     let own = place.device();

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Schema, SchemaRef};
 use crossdock::{Reader, Table as HostTable};
 use crossdock_arrays::{DeviceBatch, import_field};
-use crossdock_plugin_api::{Capsule, Device, Options, abi};
-use dlpark::ffi::{DLDataType, DLDeviceType, DLTensor};
+use crossdock_plugin_api::{Capsule, Options, abi};
 use pyo3::exceptions::{PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::capsules::take;
 use crate::column::Column;
-use crate::dlpack_in_producer::ask;
-use crate::dlpack_tensor::Managed;
+use crate::dlpack_in_place::{self, plain};
+use crate::dlpack_in_producer::{Asked, ask};
 use crate::errors::{OrRaise, of_host, usage};
 use crate::session::Shared;
 use crate::table::Table;
@@ -68,9 +67,9 @@ pub fn from_dlpack<'py>(
     }
     let mut capsules = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        capsules.push(ask(py, shared, tensor)?.into_capsule());
+        capsules.push(ask(py, shared, tensor)?.in_order(py, shared)?.into_capsule());
         if let Some(mask) = masks.as_ref().and_then(|masks| masks.get(i)) {
-            capsules.push(ask(py, shared, mask)?.into_capsule());
+            capsules.push(ask(py, shared, mask)?.in_order(py, shared)?.into_capsule());
         }
     }
     let table = py.detach(|| read(shared, capsules, schema.as_deref(), names.as_deref(), &options))?;
@@ -178,46 +177,16 @@ fn read_all(
 }
 
 /// A column of one tensor that nobody describes.
-pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, tensor: Managed) -> PyResult<Column> {
-    let Some(dtype) = tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device())) else {
-        let capsules = vec![tensor.into_capsule()];
-        let table = py.detach(|| read(shared, capsules, None, None, &Options::new()))?;
-        return Ok(Column::new(table, shared.clone()));
+pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, asked: Asked) -> PyResult<Column> {
+    let asked = match dlpack_in_place::table(shared, asked)? {
+        Ok(table) => return Ok(Column::new(table, shared.clone())),
+        Err(asked) => asked,
     };
-    // Nothing is copied and nothing waited for: it takes less than giving the interpreter's lock away would.
-    let table = plain_table(shared, tensor.into_capsule(), dtype).map_err(failed(shared))?;
+    let dtype = asked.tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device()));
+    let capsules = vec![asked.in_order(py, shared)?.into_capsule()];
+    let table = py.detach(|| read(shared, capsules, None, None, &Options::new()))?;
+    if let Some(plain) = dtype {
+        shared.tensors.remember(plain.dtype, table.schema());
+    }
     Ok(Column::new(table, shared.clone()))
-}
-
-fn plain_table(shared: &Shared, tensor: Capsule, dtype: DLDataType) -> crossdock::Result<HostTable> {
-    let (session, tensors) = (&shared.session, &shared.tensors);
-    let (format, capsules, options) = (tensors.reading(session)?, vec![tensor], Options::new());
-    let known = tensors.known(dtype);
-    let mut reader = match &known {
-        Some(schema) => format.read_known(capsules, schema, &options)?,
-        None => format.read(capsules, None, &options)?,
-    };
-    let batches: Vec<DeviceBatch> = reader.next()?.into_iter().collect();
-    if known.is_none() {
-        tensors.remember(dtype, reader.schema());
-    }
-    HostTable::from_batches(session, reader.schema().clone(), batches)
-}
-
-/// The dtype of a tensor that is a column's buffer as it is: of one dimension, its elements side by side and aligned, on
-/// the device.
-fn plain(tensor: &DLTensor, device: Device) -> Option<DLDataType> {
-    let here = match tensor.device.device_type {
-        DLDeviceType::CPU => device == Device::CPU,
-        DLDeviceType::CUDA => device == Device::cuda(tensor.device.device_id.into()),
-        _ => false,
-    };
-    if !(here && tensor.ndim == 1 && tensor.dtype.lanes == 1) || tensor.shape.is_null() {
-        return None;
-    }
-    // SAFETY: of one dimension, so that shape and strides, where there are any, have an element.
-    let (rows, stride) = unsafe { (tensor.shape.read_unaligned(), tensor.strides.as_ref().copied()) };
-    let width = u64::from(tensor.dtype.bits.div_ceil(8)).max(1);
-    let aligned = (tensor.data as u64).wrapping_add(tensor.byte_offset).is_multiple_of(width);
-    ((rows <= 1 || stride.is_none_or(|stride| stride == 1)) && aligned).then_some(tensor.dtype)
 }

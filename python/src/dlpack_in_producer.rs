@@ -1,8 +1,9 @@
-//! One tensor from whoever has it: by the C exchange API, by `__dlpack__`, or out of a capsule.
+//! One tensor from whoever has it: by the C exchange API, by `__dlpack__`, out of a capsule, or, of those who have nothing
+//! else, by `__cuda_array_interface__`.
 
 use std::ffi::c_void;
 
-use crossdock_memory::Stream;
+use crossdock_memory::{Ready, Stream};
 use crossdock_plugin_api::{Device, abi};
 use dlpark::ffi::DLDeviceType;
 use pyo3::exceptions::PyTypeError;
@@ -18,43 +19,103 @@ use crate::session::Shared;
 /// The legacy default stream, as CUDA numbers it.
 pub const LEGACY_STREAM: usize = 1;
 
-/// The tensor of `object`. Our work on its device, on that device's default stream, comes after the producer's.
+/// A tensor that somebody gave, and when it is there.
+pub struct Asked {
+    pub tensor: Managed,
+    there: There,
+}
+
+enum There {
+    Now,
+    /// After this moment, on the device of the stream, which is ours and does not wait for it.
+    After(Stream, Ready),
+    /// After what our stream has been given: its producer has made it wait.
+    On(Stream),
+}
+
+impl Asked {
+    /// What is there without anybody's waiting.
+    pub fn at_once(tensor: Managed) -> Self {
+        Self { tensor, there: There::Now }
+    }
+
+    /// What is there when a stranger's stream has done what it has been given.
+    ///
+    /// # Safety
+    /// `theirs` is a live stream of the device of `ours`.
+    pub unsafe fn after(tensor: Managed, ours: Stream, theirs: usize) -> PyResult<Self> {
+        if ours.device().r#type != abi::DEVICE_CUDA {
+            return Ok(Self::at_once(tensor));
+        }
+        // SAFETY: by this function's own contract; it is dropped here.
+        let theirs =
+            unsafe { ours.memory().adopt_stream(ours.device(), theirs as *mut c_void) }.or_raise()?;
+        let there = There::After(ours, theirs.record().or_raise()?);
+        Ok(Self { tensor, there })
+    }
+
+    /// When it may be read; nothing is made to wait.
+    pub fn ready(&self) -> PyResult<Ready> {
+        match &self.there {
+            There::Now => Ok(Ready::Now),
+            There::After(_, ready) => Ok(ready.clone()),
+            There::On(ours) => ours.record().or_raise(),
+        }
+    }
+
+    /// The tensor, after which our work on its device comes.
+    ///
+    /// From one accelerator to another a tensor is carried on the session's stream, which waits for no stream of the other
+    /// device: the host waits. To the host it is carried on that device's own.
+    pub fn in_order(self, py: Python<'_>, shared: &Shared) -> PyResult<Managed> {
+        let ours = match &self.there {
+            There::Now => return Ok(self.tensor),
+            There::On(ours) => ours,
+            There::After(ours, ready) => {
+                ours.wait(ready).or_raise()?;
+                ours
+            }
+        };
+        let to = shared.session.device();
+        if to != ours.device() && to != Device::CPU {
+            py.detach(|| ours.synchronize()).or_raise()?;
+        }
+        Ok(self.tensor)
+    }
+}
+
+/// The tensor of `object`.
 ///
 /// # Errors
 /// TypeError where it speaks none of the protocols; what the producer raises.
-pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
+pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Asked> {
     if let Some(api) = ExchangeApi::of(object) {
         let tensor = api.tensor(object)?;
-        if let Some(device) = device_of(shared, &tensor) {
-            // NULL is the legacy default stream.
-            let theirs = match api.stream(py, device)? {
-                none if none.is_null() => LEGACY_STREAM,
-                stream => stream as usize,
-            };
-            let ours = stream_on(shared, device)?;
-            // SAFETY: the stream that its library works on is a live one of the device.
-            unsafe { after(&ours, theirs) }?;
-            settle(py, shared, &ours)?;
-        }
-        return Ok(tensor);
+        let Some(device) = device_of(shared, &tensor) else { return Ok(Asked::at_once(tensor)) };
+        // NULL is the legacy default stream.
+        let theirs = match api.stream(py, device)? {
+            none if none.is_null() => LEGACY_STREAM,
+            stream => stream as usize,
+        };
+        // SAFETY: the stream that its library works on is a live one of the device.
+        return unsafe { Asked::after(tensor, stream_on(shared, device)?, theirs) };
     }
     // SAFETY: any object may be asked.
     if unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) } != 0 {
         let tensor = take(object, "from_dlpack")?;
-        if let Some(device) = device_of(shared, &tensor) {
-            // Nobody can be asked to wait: it is taken to be ready on the legacy default stream, as capsules always were.
-            let ours = stream_on(shared, device)?;
-            // SAFETY: that stream is always there.
-            unsafe { after(&ours, LEGACY_STREAM) }?;
-            settle(py, shared, &ours)?;
-        }
-        return Ok(tensor);
+        let Some(device) = device_of(shared, &tensor) else { return Ok(Asked::at_once(tensor)) };
+        // Nobody can be asked to wait: it is taken to be ready on the legacy default stream, as capsules always were.
+        // SAFETY: that stream is always there.
+        return unsafe { Asked::after(tensor, stream_on(shared, device)?, LEGACY_STREAM) };
     }
     by_protocol(py, shared, object)
 }
 
-fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Managed> {
+fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Asked> {
     let Some(place) = object.getattr_opt(intern!(py, "__dlpack_device__"))? else {
+        if object.hasattr(intern!(py, "__cuda_array_interface__"))? {
+            return crate::cuda_array_interface::tensor_from(shared, object);
+        }
         return Err(PyTypeError::new_err(format!(
             "from_dlpack: a {} has no __dlpack_device__, expected a tensor of a library that speaks DLPack, or a capsule of \
              one; for Arrow's objects there is from_arrow",
@@ -73,12 +134,11 @@ fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> Py
         device_id: number(id),
     };
     let Some(device) = cuda_device(place, shared.session.device()) else {
-        return take(&call(object, None)?, "__dlpack__");
+        return Ok(Asked::at_once(take(&call(object, None)?, "__dlpack__")?));
     };
     let ours = stream_on(shared, device)?;
     let tensor = take(&call(object, Some(ours.native() as usize))?, "__dlpack__")?;
-    settle(py, shared, &ours)?;
-    Ok(tensor)
+    Ok(Asked { tensor, there: There::On(ours) })
 }
 
 /// Calls `__dlpack__` with what all of its versions have in common and then with less, as the standard says: an argument that
@@ -115,27 +175,4 @@ pub fn stream_on(shared: &Shared, device: Device) -> PyResult<Stream> {
         return Ok(own.clone());
     }
     own.memory().default_stream(device).or_raise()
-}
-
-/// What follows on our stream comes after what a stranger's has been given so far.
-///
-/// # Safety
-/// `theirs` is a live stream of the same device.
-pub unsafe fn after(ours: &Stream, theirs: usize) -> PyResult<()> {
-    if ours.device().r#type != abi::DEVICE_CUDA {
-        return Ok(());
-    }
-    // SAFETY: by this function's own contract; it is dropped here.
-    let theirs = unsafe { ours.memory().adopt_stream(ours.device(), theirs as *mut c_void) }.or_raise()?;
-    ours.wait(&theirs.record().or_raise()?).or_raise()
-}
-
-/// From one accelerator to another a tensor is carried on the session's stream, which waits for no stream of the other device:
-/// the host waits. To the host it is carried on that device's own.
-pub fn settle(py: Python<'_>, shared: &Shared, ours: &Stream) -> PyResult<()> {
-    let to = shared.session.device();
-    if to == ours.device() || to == Device::CPU {
-        return Ok(());
-    }
-    py.detach(|| ours.synchronize()).or_raise()
 }

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 
 use crate::column::Column;
 use crate::dlpack_in::column_of;
-use crate::dlpack_in_producer::{LEGACY_STREAM, after, stream_on};
+use crate::dlpack_in_producer::{Asked, LEGACY_STREAM, stream_on};
 use crate::dlpack_out::{Copying, Wanted, tensor};
 use crate::dlpack_tensor::{Form, Managed, VERSION, cuda_device};
 use crate::errors::{Kind, OrRaise, raise, usage};
@@ -101,12 +101,12 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
         let place = lent.tensor().map(|tensor| tensor.device);
         let place = place.and_then(|device| cuda_device(device, Device::CPU)).unwrap_or(Device::CPU);
         let shared = session_on(py, place)?;
-        if place != Device::CPU {
-            let ours = stream_on(&shared, place)?;
+        let asked = match place {
+            Device::CPU => Asked::at_once(lent),
             // SAFETY: that stream is always there.
-            unsafe { after(&ours, LEGACY_STREAM) }?;
-        }
-        let column = Bound::new(py, column_of(py, &shared, lent)?)?;
+            _ => unsafe { Asked::after(lent, stream_on(&shared, place)?, LEGACY_STREAM) }?,
+        };
+        let column = Bound::new(py, column_of(py, &shared, asked)?)?;
         // What fails leaves the tensor with its owner, who calls its deleter; what succeeds has taken it.
         taken.store(true, Ordering::Release);
         // SAFETY: the caller's place for it.

@@ -21,6 +21,7 @@ mod cuda_tensor;
 mod device;
 mod dlpack_formats;
 mod dlpack_in;
+mod dlpack_in_place;
 mod dlpack_in_producer;
 mod dlpack_out;
 mod dlpack_tensor;

@@ -142,8 +142,8 @@ impl Session {
         crate::arrow_in::from_arrow(&self.shared()?, obj, schema)
     }
 
-    /// A column of one tensor: of any object that speaks DLPack, the best way that it does, or of a capsule of one. A table
-    /// of a list of tensors, or of a dict of them by name. In place where the elements lie as Arrow has them on the session's
+    /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
+    /// `__cuda_array_interface__`, or of a capsule of a tensor. A table of a list of tensors, or of a dict of them by name. In place where the elements lie as Arrow has them on the session's
     /// device, gathered or moved where not.
     ///
     /// schema: what they are to become; with k times as many tensors as columns, a list gives k batches. bools: "bytes" (in

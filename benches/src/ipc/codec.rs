@@ -10,37 +10,61 @@ use crossdock_plugin_api::Result as Done;
 use super::data::fill;
 use crate::Result;
 
+/// As a column of the file's table has in one batch.
 const BUFFER_BYTES: usize = 8 << 20;
 /// Of unpacking; packing takes longer.
-const BUFFERS_A_CORE: usize = 48;
+const BUFFERS_A_CORE: usize = 32;
+/// With other values each, as the columns have.
+const CONTENTS: usize = 8;
 const PREFIX_BYTES: usize = 8;
 
-/// GB/s of unpacked bytes.
+/// Buffers as a file has them: each packed one lies in memory of its own, and all of them in no cache.
 pub struct Bare {
-    pub unpacking: f64,
-    pub packing: f64,
+    codec: Codec,
+    plain: Vec<Vec<u8>>,
+    packed: Vec<Vec<u8>>,
+    cores: usize,
 }
 
-/// `None` where there is no codec.
-pub fn measure(name: &str) -> Result<Option<Bare>> {
-    let codec = match name {
-        "lz4" => Codec::Lz4,
-        "zstd" => Codec::Zstd,
-        _ => return Ok(None),
-    };
-    let mut plain = vec![0; BUFFER_BYTES];
-    fill(&mut plain, 1);
-    let packed = codec.compress(&plain)?;
-    let packed = packed.get(PREFIX_BYTES..).ok_or("a compressed buffer has no prefix")?;
-    let unpacking = on_all_cores(BUFFERS_A_CORE, |to| codec.decompress(packed, to))?;
-    let packing = on_all_cores(BUFFERS_A_CORE / 4, |_| codec.compress(&plain).map(drop))?;
-    Ok(Some(Bare { unpacking, packing }))
+impl Bare {
+    /// `None` where there is no codec.
+    pub fn new(name: &str) -> Result<Option<Self>> {
+        let codec = match name {
+            "lz4" => Codec::Lz4,
+            "zstd" => Codec::Zstd,
+            _ => return Ok(None),
+        };
+        let cores = std::thread::available_parallelism()?.get();
+        let (mut plain, mut contents) = (Vec::new(), Vec::new());
+        for seed in 0..CONTENTS {
+            let mut column = vec![0; BUFFER_BYTES];
+            fill(&mut column, seed as u64 + 1);
+            contents.push(codec.compress(&column)?.get(PREFIX_BYTES..).ok_or("no prefix")?.to_vec());
+            plain.push(column);
+        }
+        let packed = contents.iter().cycle().take(cores * BUFFERS_A_CORE).cloned().collect();
+        Ok(Some(Self { codec, plain, packed, cores }))
+    }
+
+    /// GB/s of unpacked bytes.
+    pub fn unpacking(&self) -> Result<f64> {
+        on_all_cores(self.cores, &self.packed, |packed, to| self.codec.decompress(packed, to))
+    }
+
+    /// The same.
+    pub fn packing(&self) -> Result<f64> {
+        let plain: Vec<_> = self.plain.iter().cycle().take(self.packed.len() / 4).collect();
+        on_all_cores(self.cores, &plain, |plain, _| self.codec.compress(plain).map(drop))
+    }
 }
 
-/// GB/s of `work`, each call on a buffer of [`BUFFER_BYTES`]: threads that have what they keep between calls, and take
-/// what is next, so that all are done at the same time.
-fn on_all_cores(buffers_a_core: usize, work: impl Fn(&mut [u8]) -> Done<()> + Sync) -> Result<f64> {
-    let cores = std::thread::available_parallelism()?.get();
+/// GB/s of `work`, once for each of the buffers: threads that have what they keep between calls, and take what is next, so
+/// that all are done at the same time.
+fn on_all_cores<T: Sync>(
+    cores: usize,
+    buffers: &[T],
+    work: impl Fn(&T, &mut [u8]) -> Done<()> + Sync,
+) -> Result<f64> {
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let ready = Barrier::new(cores);
     let begin = Mutex::new(None);
@@ -48,12 +72,12 @@ fn on_all_cores(buffers_a_core: usize, work: impl Fn(&mut [u8]) -> Done<()> + Sy
         for _ in 0..cores {
             scope.spawn(|| {
                 let mut to = vec![0; BUFFER_BYTES];
-                let mut once = || failed.fetch_or(work(&mut to).is_err(), Ordering::Relaxed);
-                once();
+                let mut once = |buffer| failed.fetch_or(work(buffer, &mut to).is_err(), Ordering::Relaxed);
+                buffers.first().map(&mut once);
                 ready.wait();
                 begin.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Instant::now);
-                while next.fetch_add(1, Ordering::Relaxed) < cores * buffers_a_core {
-                    once();
+                while let Some(buffer) = buffers.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    once(buffer);
                 }
             });
         }
@@ -63,5 +87,5 @@ fn on_all_cores(buffers_a_core: usize, work: impl Fn(&mut [u8]) -> Done<()> + Sy
     if failed.into_inner() {
         return Err("the codec failed".into());
     }
-    Ok((cores * buffers_a_core * BUFFER_BYTES) as f64 / time.as_nanos() as f64)
+    Ok((buffers.len() * BUFFER_BYTES) as f64 / time.as_nanos() as f64)
 }

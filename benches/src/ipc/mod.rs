@@ -1,5 +1,6 @@
 //! Arrow IPC files and a GPU: from the page cache, from pinned memory and back, each beside what the link and the bare
-//! codec give in the same run. Bytes are those of the table, unpacked.
+//! codec give in the same run: bound and figure take turns, and their ratio is taken turn by turn. Bytes are those of the
+//! table, unpacked.
 
 mod codec;
 mod data;
@@ -13,7 +14,9 @@ use crossdock::{Host, Session};
 use crossdock_plugin_api::{Device, Validate};
 
 use crate::Result;
+use codec::Bare;
 use data::Wish;
+use link::Link;
 
 /// How the figures are taken.
 pub struct Settings {
@@ -51,40 +54,102 @@ pub fn figures(settings: &Settings) -> Result<()> {
     let link = link::measure(&bench)?;
     print("link, pinned memory to device", link.to_device, None);
     print("link, device to pinned memory", link.to_host, None);
-    for (to_host, bytes) in [(false, link.ordinary_to_device), (true, link.ordinary_to_host)] {
-        let what = if to_host {
-            "one copy, device to ordinary memory"
-        } else {
-            "one copy, ordinary memory to device"
-        };
-        print(what, bytes, Some(if to_host { link.to_host } else { link.to_device }));
-    }
+    let (to_device, to_host) = (link.ordinary_to_device, link.ordinary_to_host);
+    print("one copy, ordinary memory to device", to_device, Some(to_device / link.to_device));
+    print("one copy, device to ordinary memory", to_host, Some(to_host / link.to_host));
     for codec in CODECS {
         let file = Removed(settings.folder.join(format!("ipc-bench.{codec}.arrow")));
         let bytes = data::write(&bench, &file.0, settings.bytes, codec)?;
-        let bare = codec::measure(codec)?;
-        if let Some(bare) = &bare {
-            print(&format!("{codec}, bare codec on all cores, unpacking"), bare.unpacking, None);
-            print(&format!("{codec}, bare codec on all cores, packing"), bare.packing, None);
-        }
-        let bound = |link: f64, codec: Option<f64>| Some(codec.map_or(link, |codec| codec.min(link)));
-        let unpacking = bound(link.to_device, bare.as_ref().map(|bare| bare.unpacking));
-        let packing = bound(link.to_host, bare.as_ref().map(|bare| bare.packing));
-        for wish in [Wish::Mapped, Wish::ReadAt, Wish::Pinned] {
-            let Some(speed) = sides::read(&bench, &file.0, bytes, wish)? else { continue };
-            print(&format!("{codec}, {} to device arrays", wish.name()), speed, unpacking);
-        }
-        let (arrays, ipc) = sides::back(&bench, &file.0, bytes, codec)?;
-        if codec == "none" {
-            print("device arrays to arrays in ordinary memory", arrays, Some(link.to_host));
-        }
-        print(&format!("{codec}, device arrays to a sink of IPC"), ipc, packing);
+        of_codec(&bench, &link, codec, &file.0, bytes)?;
     }
     Ok(())
 }
 
-fn print(what: &str, speed: f64, bound: Option<f64>) {
-    let ratio = bound.map_or("-".to_string(), |bound| format!("{:.0}%", 100.0 * speed / bound));
+/// What a way is held against.
+#[derive(Clone, Copy)]
+enum Bound {
+    ToDevice,
+    ToHost,
+    /// The link, whatever the codec.
+    ArraysToHost,
+}
+
+/// One way of the table, and what it gave.
+struct Way<'a> {
+    what: String,
+    bound: Bound,
+    run: Box<dyn Fn() -> Result<()> + 'a>,
+    speeds: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+impl<'a> Way<'a> {
+    fn new(what: String, bound: Bound, run: impl Fn() -> Result<()> + 'a) -> Self {
+        Self { what, bound, run: Box::new(run), speeds: Vec::new(), ratios: Vec::new() }
+    }
+}
+
+/// All ways of files with this codec, in turns.
+fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) -> Result<()> {
+    let bare = Bare::new(codec)?;
+    let Some(mapped) = data::source(bench, path, Wish::Mapped)? else { return Err("no file".into()) };
+    let batches = sides::batches(bench, &mapped)?;
+    let mut ways = Vec::new();
+    for wish in [Wish::Mapped, Wish::ReadAt, Wish::Pinned] {
+        let Some(source) = data::source(bench, path, wish)? else { continue };
+        let what = format!("{codec}, {} to device arrays", wish.name());
+        ways.push(Way::new(what, Bound::ToDevice, move || sides::read(bench, &source)));
+    }
+    if bare.is_none() {
+        let what = "device arrays to arrays in ordinary memory".to_string();
+        ways.push(Way::new(what, Bound::ArraysToHost, || sides::to_arrays(bench, &batches)));
+    }
+    let what = format!("{codec}, device arrays to a sink of IPC");
+    ways.push(Way::new(what, Bound::ToHost, || sides::to_sink(bench, &batches, codec)));
+    for way in &ways {
+        (way.run)()?;
+    }
+    let (mut unpacking, mut packing) = (Vec::new(), Vec::new());
+    for _ in 0..bench.runs {
+        for way in &mut ways {
+            // Just before: what else the machine does changes from second to second.
+            let bound = match (way.bound, &bare) {
+                (Bound::ToDevice, Some(bare)) => put(&mut unpacking, bare.unpacking()?).min(link.to_device),
+                (Bound::ToHost, Some(bare)) => put(&mut packing, bare.packing()?).min(link.to_host),
+                (Bound::ToDevice, None) => link.to_device,
+                (Bound::ToHost | Bound::ArraysToHost, _) => link.to_host,
+            };
+            let start = Instant::now();
+            (way.run)()?;
+            let speed = bytes as f64 / start.elapsed().as_nanos().max(1) as f64;
+            way.speeds.push(speed);
+            way.ratios.push(speed / bound);
+        }
+    }
+    if bare.is_some() {
+        print(&format!("{codec}, bare codec on all cores, unpacking"), median(&unpacking), None);
+        print(&format!("{codec}, bare codec on all cores, packing"), median(&packing), None);
+    }
+    for way in &ways {
+        print(&way.what, median(&way.speeds), Some(median(&way.ratios)));
+    }
+    Ok(())
+}
+
+fn put(figures: &mut Vec<f64>, figure: f64) -> f64 {
+    figures.push(figure);
+    figure
+}
+
+/// The middle one.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+fn print(what: &str, speed: f64, ratio: Option<f64>) {
+    let ratio = ratio.map_or("-".to_string(), |ratio| format!("{:.0}%", 100.0 * ratio));
     println!("| {what} | {speed:.1} | {ratio} |");
 }
 

@@ -4,6 +4,7 @@ pytest, and each the peer that it speaks of.
 Tests that use the fixture `cuda` are marked so, for they need a driver, a real one or the simulated one, that the process finds
 from its start on: `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
 
+import ctypes
 import gc
 import importlib.util
 import re
@@ -72,6 +73,14 @@ def cuda():
     except cd.DeviceError as error:
         pytest.skip(f"neither a simulated CUDA driver nor a real one: {error}")
     return "cuda:0"
+
+
+@pytest.fixture(scope="session")
+def gpu(cuda):
+    """The same, if it is a real one, on which strangers' kernels run."""
+    if hasattr(ctypes.CDLL("libcuda.so.1"), "crossdock_sim_cuda_violations"):
+        pytest.skip("the driver is simulated, and runs no kernels of others")
+    return cuda
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from tensors import NUMPY_DTYPES, sample
 from tensors_made import LEGACY, PER_THREAD, Interface, on_device, speaker
-from test_dlpack_cuda import BYTES, VALUES, N, driver, late, values
+from test_dlpack_cuda import BYTES, VALUES, N, driver, late, there, values
 
-__all__ = ["driver", "late"]
+__all__ = ["driver", "late", "there"]
 
 TYPESTR = {"bool": "|b1", "int8": "|i1", "uint8": "|u1"}
 
@@ -109,11 +109,31 @@ def test_the_stream_that_is_told_is_waited_for(there, driver, stream):
     driver.free(address)
 
 
+def test_a_stream_that_is_late_is_waited_for_by_the_device(there, driver, late):
+    stream, address = late
+    column = there.from_cuda_array_interface(Interface(address, N, stream=stream))
+    assert not driver.is_idle(stream)
+    assert values(column) == VALUES.tolist()
+
+
 def test_an_interface_without_a_stream_is_taken_at_its_word(there, driver, late):
     """That these tests see what they are for."""
     values(there.from_cuda_array_interface(Interface(late[1], N)))
     driver.expected = driver.violations() - driver.before
     assert driver.expected > 0
+
+
+@pytest.mark.parametrize("way", ["tensor", "table"])
+def test_who_has_nothing_else_is_taken_by_it_where_tensors_are(there, driver, way):
+    stream, address = driver.stream(), driver.alloc(BYTES)
+    driver.upload(address, VALUES.tobytes(), stream)
+    array = Interface(address, N, stream=stream)
+    column = there.from_dlpack(array) if way == "tensor" else there.from_dlpack({"a": array, "b": array})["a"]
+    assert values(column) == VALUES.tolist()
+    del column
+    gc.collect()
+    there.synchronize()
+    driver.free(address)
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

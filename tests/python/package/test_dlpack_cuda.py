@@ -33,12 +33,22 @@ from tensors_made import (
     ExchangeApi,
     name_of,
     on_device,
+    show_every_dtype,
     speaker,
 )
 
 N = 1000
 VALUES = np.arange(N)
 BYTES = VALUES.nbytes
+
+
+@pytest.fixture(params=["the first", "one more"])
+def there(request, there):
+    if request.param == "one more":
+        show_every_dtype(there)
+        # What the tests count begins after this.
+        there.synchronize()
+    return there
 
 
 @pytest.fixture
@@ -146,6 +156,14 @@ def test_of_a_table_the_work_stream_is_waited_for(there, driver, handle):
     there.synchronize()
     assert made.deleted == 1
     driver.free(address)
+
+
+def test_of_a_table_work_that_is_late_is_waited_for_by_the_device(there, driver, late):
+    stream, address = late
+    made = on_device(address, N)
+    column = there.from_dlpack(speaker(lambda _: made, stream=stream)())
+    assert not driver.is_idle(stream)
+    assert values(column) == VALUES.tolist()
 
 
 def test_a_bare_capsule_is_ready_on_the_legacy_default_stream(there, driver):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from numpy.lib.stride_tricks import as_strided
 from tensors import BFLOAT, BOOL, COMPLEX, FLOAT, INT, NUMPY_DTYPES, OPAQUE, UINT, Lender, assert_same, sample
-from tensors_made import CPU, Asked, Made, name_of
+from tensors_made import CPU, Asked, Made, name_of, show_every_dtype
 
 # Python's destructors of capsules must not run while an exception is on its way: what holds one is held by a name.
 forms = pytest.mark.parametrize("form", ["versioned", "legacy"])
@@ -25,6 +25,13 @@ SHAPES = {
     "empty": np.s_[:0],
     "one": np.s_[5:6],
 }
+
+
+@pytest.fixture(params=["the first", "one more"])
+def session(request, session):
+    if request.param == "one more":
+        show_every_dtype(session)
+    return session
 
 
 @dtypes

@@ -177,7 +177,10 @@ impl Account {
                     _ => memory.allocate(request, stream),
                 }
             }
-            Err(Refusal::System { .. } | Refusal::Device(_)) if self.backend.trim(usize::MAX) > 0 => {
+            // Also where nothing could be trimmed: while the driver refuses somebody else far too much, it refuses others
+            // little.
+            Err(Refusal::System { .. } | Refusal::Device(_)) => {
+                self.backend.trim(usize::MAX);
                 memory.allocate(request, stream)
             }
             _ => first,

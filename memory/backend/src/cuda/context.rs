@@ -8,7 +8,7 @@ use crossdock_plugin_api::{Device, Error, Result};
 
 use super::answer::Answer;
 use super::driver::{
-    CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, Ordinal, RawEvent, RawStream,
+    CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, NOT_READY, Ordinal, RawEvent, RawStream,
     STREAM_NON_BLOCKING, SUCCESS,
 };
 
@@ -154,6 +154,18 @@ impl Gpu {
         let code = unsafe { (self.driver.stream_is_capturing)(stream, &mut status) };
         self.driver.check("cuStreamIsCapturing", code)?;
         Ok(status != 0)
+    }
+
+    /// Whether all that a stream has been given has run; one that is under capture must not be asked.
+    pub(crate) fn is_idle(&self, stream: RawStream) -> Result<bool> {
+        let _entered = self.enter()?;
+        let _relaxed = self.relaxed();
+        // SAFETY: a live stream of this context.
+        let code = unsafe { (self.driver.stream_query)(stream) };
+        if code == NOT_READY {
+            return Ok(false);
+        }
+        self.driver.check("cuStreamQuery", code).map(|()| true)
     }
 
     /// What follows on `stream` comes after `event`.

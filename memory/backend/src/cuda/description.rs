@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
 use crossdock_plugin_api::{Error, Result};
+use twox_hash::XxHash64;
 
 use super::driver::IPC_HANDLE_BYTES;
 
@@ -23,31 +24,39 @@ pub struct IpcDescription {
 }
 
 const MAGIC: [u8; 8] = *b"XDCUIPC1";
+const SUM_BYTES: usize = 8;
 
 impl IpcDescription {
     /// How long [`IpcDescription::to_bytes`] is.
-    pub const BYTES: usize = 8 + 8 + 16 + 8 + 8 + 2 * IPC_HANDLE_BYTES;
+    pub const BYTES: usize = 8 + 8 + 16 + 8 + 8 + 2 * IPC_HANDLE_BYTES + SUM_BYTES;
 
     /// As bytes, to be sent to the other process in any way.
     pub fn to_bytes(&self) -> Vec<u8> {
         let Self { process, gpu, offset, bytes, memory, event } = self;
         let numbers = [process, offset, bytes].map(|number| number.to_le_bytes());
         let [process, offset, bytes] = &numbers;
-        [&MAGIC[..], process, gpu, offset, bytes, memory, event].concat()
+        let mut told = [&MAGIC[..], process, gpu, offset, bytes, memory, event].concat();
+        told.extend_from_slice(&sum(&told));
+        told
     }
 
     /// From such bytes.
     ///
     /// # Errors
-    /// They are none, or of another version. That the range lies in its allocation is checked when that is opened.
+    /// They are none, of another version, or not as they were written: a driver that opens a damaged handle of its own may
+    /// crash. That the range lies in its allocation is checked when that is opened.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let refused = |what: String| Error::bad_data(format!("a description of CUDA IPC memory {what}"));
         if bytes.len() != Self::BYTES {
             return Err(refused(format!("has {} bytes; expected {}", bytes.len(), Self::BYTES)));
         }
-        let mut rest = bytes;
+        let (mut rest, told) = bytes.split_at(Self::BYTES - SUM_BYTES);
+        let expected = sum(rest);
         if take::<8>(&mut rest) != Some(MAGIC) {
             return Err(refused("does not begin with XDCUIPC1, as those of this version do".into()));
+        }
+        if told != expected {
+            return Err(refused("is damaged: its checksum is another; send it as it was exported".into()));
         }
         let read = |rest: &mut &[u8]| {
             Some(Self {
@@ -77,6 +86,11 @@ impl IpcDescription {
              itself here",
         ))
     }
+}
+
+/// XXH64, little-endian.
+fn sum(bytes: &[u8]) -> [u8; SUM_BYTES] {
+    XxHash64::oneshot(0, bytes).to_le_bytes()
 }
 
 fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
@@ -121,13 +135,24 @@ mod tests {
             let mut bytes = told.clone();
             bytes.resize(n, 0);
             let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
-            assert!(refused.message().contains(&format!("has {n} bytes; expected 176")), "{refused}");
+            assert!(refused.message().contains(&format!("has {n} bytes; expected 184")), "{refused}");
         }
         for i in 0..MAGIC.len() {
             let mut bytes = told.clone();
             *bytes.get_mut(i).unwrap() ^= 1;
             let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
             assert!(refused.message().contains("XDCUIPC1"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_bit_that_is_another_is_seen() {
+        let told = example().to_bytes();
+        for bit in MAGIC.len() * 8..told.len() * 8 {
+            let mut bytes = told.clone();
+            *bytes.get_mut(bit / 8).unwrap() ^= 1 << (bit % 8);
+            let refused = IpcDescription::from_bytes(&bytes).unwrap_err();
+            assert!(refused.message().contains("is damaged"), "{refused}");
         }
     }
 

@@ -98,6 +98,7 @@ driver! {
         stream_create = cuStreamCreate(*mut RawStream, c_uint);
         stream_destroy = cuStreamDestroy_v2(RawStream);
         stream_synchronize = cuStreamSynchronize(RawStream);
+        stream_query = cuStreamQuery(RawStream);
         stream_wait_event = cuStreamWaitEvent(RawStream, RawEvent, c_uint);
         stream_get_ctx = cuStreamGetCtx(RawStream, *mut Context);
         stream_is_capturing = cuStreamIsCapturing(RawStream, *mut c_int);

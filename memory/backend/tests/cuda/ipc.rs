@@ -120,8 +120,9 @@ fn memory_that_cannot_be_shared_is_refused_with_what_to_do() {
 fn a_description_of_nothing_is_refused_when_it_is_opened() {
     let Some(backend) = backend("a_description_of_nothing") else { return };
     // Of another process, on a GPU that nobody has.
-    let mut bytes = vec![0x5a; IpcDescription::BYTES];
+    let mut bytes = vec![0x5a; IpcDescription::BYTES - 8];
     bytes[..8].copy_from_slice(b"XDCUIPC1");
+    bytes.extend_from_slice(&twox_hash::XxHash64::oneshot(0, &bytes).to_le_bytes());
     let refused = backend.open_ipc(&IpcDescription::from_bytes(&bytes).unwrap()).map(drop).unwrap_err();
     assert_eq!(refused.code(), Code(abi::DEVICE));
     let words = ["UUID 5a5a5a", "CUDA_VISIBLE_DEVICES"];

@@ -1,0 +1,156 @@
+"""The libraries that have arrays on a GPU, each by the same few functions. They need a real one: over the simulated driver no
+kernel of theirs could run."""
+
+import importlib
+
+import numpy as np
+
+DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bool".split()
+
+
+def numbers(dtype, shape=(1000,)):
+    """Such as every dtype can hold, all of them different from their neighbours."""
+    values = np.arange(np.prod(shape, dtype=int)).reshape(shape) % 251 % 127
+    return (values % 3 == 0) if dtype == "bool" else values.astype(dtype)
+
+
+class Torch:
+    """Streams are torch's own; it answers `__dlpack__` for the stream that it is told, and for none by itself."""
+
+    def __init__(self):
+        self.module = importlib.import_module("torch")
+        if not self.module.cuda.is_available():
+            raise ImportError("torch sees no GPU")
+
+    def put(self, values):
+        return self.module.from_numpy(values).cuda()
+
+    def host(self, array):
+        return array.cpu().numpy()
+
+    def pointer(self, array):
+        return array.data_ptr()
+
+    def take(self, column):
+        return self.module.from_dlpack(column)
+
+    def ends(self):
+        return {
+            "utils": lambda column: self.module.utils.dlpack.from_dlpack(column.__dlpack__()),
+            "on the cpu": lambda column: self.module.from_dlpack(column, device="cpu"),
+            "a copy": lambda column: self.module.from_dlpack(column, copy=True),
+        }
+
+    def stream(self):
+        return self.module.cuda.Stream()
+
+    def on(self, stream):
+        return self.module.cuda.stream(stream)
+
+    def sleep(self):
+        self.module.cuda._sleep(400_000_000)
+
+    def is_done(self, stream):
+        return stream.query()
+
+    def finish(self, stream):
+        stream.synchronize()
+
+    def fill(self, array, value):
+        array.fill_(value)
+
+
+class Cupy:
+    def __init__(self):
+        self.module = importlib.import_module("cupy")
+        spin = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }'
+        self.spin = self.module.RawKernel(spin, "spin")
+        # Compiled before anything is late.
+        self.spin((1,), (1,), (np.int64(1),))
+
+    def put(self, values):
+        return self.module.asarray(values)
+
+    def host(self, array):
+        return self.module.asnumpy(array)
+
+    def pointer(self, array):
+        return array.data.ptr
+
+    def take(self, column):
+        return self.module.from_dlpack(column)
+
+    def ends(self):
+        return {
+            "by its interface": self.module.asarray,
+            "a copy": lambda column: self.module.from_dlpack(column, copy=True),
+        }
+
+    def stream(self):
+        return self.module.cuda.Stream(non_blocking=True)
+
+    def on(self, stream):
+        return stream
+
+    def sleep(self):
+        self.spin((1,), (1,), (np.int64(400_000_000),))
+
+    def is_done(self, stream):
+        return stream.done
+
+    def finish(self, stream):
+        stream.synchronize()
+
+    def fill(self, array, value):
+        array.fill(value)
+
+
+class Jax:
+    """Its streams are its own affair: whoever asks it for a tensor waits for the value."""
+
+    def __init__(self):
+        self.module = importlib.import_module("jax")
+        if self.module.default_backend() != "gpu":
+            raise ImportError("jax sees no GPU")
+        self.module.config.update("jax_enable_x64", True)
+
+    def put(self, values):
+        return self.module.device_put(values)
+
+    def host(self, array):
+        return np.asarray(array)
+
+    def pointer(self, array):
+        return array.unsafe_buffer_pointer()
+
+    def take(self, column):
+        return self.module.dlpack.from_dlpack(column)
+
+    def ends(self):
+        return {"a copy": lambda column: self.module.dlpack.from_dlpack(column, copy=True)}
+
+
+class Numba:
+    """It has the CUDA array interface, and no DLPack."""
+
+    def __init__(self):
+        self.module = importlib.import_module("numba.cuda")
+        self.module.current_context()
+
+    def put(self, values):
+        return self.module.to_device(values)
+
+    def host(self, array):
+        return array.copy_to_host()
+
+    def pointer(self, array):
+        return array.__cuda_array_interface__["data"][0]
+
+    def take(self, column):
+        return self.module.as_cuda_array(column)
+
+    def ends(self):
+        return {}
+
+
+LIBRARIES = {"torch": Torch, "cupy": Cupy, "jax": Jax, "numba": Numba}
