@@ -17,6 +17,8 @@ def numbers(dtype, shape=(1000,)):
 class Torch:
     """Streams are torch's own; it answers `__dlpack__` for the stream that it is told, and for none by itself."""
 
+    takes_in_place = True
+
     def __init__(self):
         self.module = importlib.import_module("torch")
         if not self.module.cuda.is_available():
@@ -61,6 +63,8 @@ class Torch:
 
 
 class Cupy:
+    takes_in_place = True
+
     def __init__(self):
         self.module = importlib.import_module("cupy")
         spin = 'extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n) {} }'
@@ -106,7 +110,10 @@ class Cupy:
 
 
 class Jax:
-    """Its streams are its own affair: whoever asks it for a tensor waits for the value."""
+    """Its streams are its own affair: whoever asks it for a tensor waits for the value. It asks for tensors without a version,
+    which cannot say that they may only be read: what it gets is a copy."""
+
+    takes_in_place = False
 
     def __init__(self):
         self.module = importlib.import_module("jax")
@@ -127,15 +134,18 @@ class Jax:
         return self.module.dlpack.from_dlpack(column)
 
     def ends(self):
-        return {"a copy": lambda column: self.module.dlpack.from_dlpack(column, copy=True)}
+        return {}
 
 
 class Numba:
     """It has the CUDA array interface, and no DLPack."""
 
+    takes_in_place = True
+
     def __init__(self):
         self.module = importlib.import_module("numba.cuda")
-        self.module.current_context()
+        # Some versions of numba-cuda have no kernels with some of numpy.
+        self.module.jit(lambda: None)[1, 1]()
 
     def put(self, values):
         return self.module.to_device(values)

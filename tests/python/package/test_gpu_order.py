@@ -27,11 +27,18 @@ def library(request, gpu):
     return library
 
 
+@pytest.fixture
+def copy(library):
+    """Memory that is there before anything is late: a library's allocation may wait for the device."""
+    return library.put(np.zeros(N, np.int64))
+
+
 @pytest.fixture(params=["a stream", "the default"])
 def late(library, request, there):
     """(array, stream): written after a long sleep on that stream, or on the one that everything is on."""
-    # The session's first copy and first event are behind it too.
-    there.from_dlpack(np.zeros(N, np.int64)).to("cpu")
+    # The session's first copy and first event are behind it too, and the library's first look at a column.
+    column = there.from_dlpack(np.zeros(N, np.int64))
+    library.host(library.take(column)), column.to("cpu")
     array = library.put(np.zeros(N, np.int64))
     if request.param == "a stream":
         stream = library.stream()
@@ -74,14 +81,12 @@ def test_a_late_writer_is_waited_for_by_the_device_alone(library, there, late, w
     assert library.is_done(stream)
 
 
-def test_a_late_column_is_waited_for_by_the_consumers_stream(library, there, late):
-    array, stream = late
+def test_a_late_column_is_waited_for_by_the_consumers_stream(library, there, copy, late):
+    (array, stream), other = late, library.stream()
     with library.on(stream):
         column = there.from_dlpack(array)
-    other = library.stream()
     with library.on(other):
-        taken = library.take(column)
-        copy = taken * 1
+        copy[:] = library.take(column)
         assert not library.is_done(stream), "somebody waited"
     library.finish(other)
     assert library.is_done(stream)

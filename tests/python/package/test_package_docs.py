@@ -64,8 +64,13 @@ def test_a_recipe_runs_as_written_on_a_gpu(heading, words, program, tmp_path, fl
 
 
 def test_the_readme_runs_as_written(flights):
-    (program,) = FENCED.findall(README)
+    program, _ = FENCED.findall(README)
     shown = run(program, ROOT)
     with cd.Session() as session:
         assert f"{session.read_ipc(flights).num_rows} rows, 3 columns on cpu" in shown
     assert shown.rstrip().endswith("zero-copy")
+
+
+def test_the_readme_runs_as_written_on_a_gpu(gpu):
+    _, program = FENCED.findall(README)
+    assert run(program, ROOT) == ""

@@ -21,7 +21,16 @@ table = session.from_arrow(pa.record_batch({"a": [1, 2, 3], "b": ["x", "y", "z"]
 def python(code, device="cpu", seconds=60):
     # What the interpreter's end leaves to the system is no leak.
     environment = {**os.environ, "TEST_DEVICE": device, "CROSSDOCK_SIM_CUDA_LEAKS": "ignore"}
-    command = [sys.executable, "-X", "faulthandler", "-c", PRELUDE + code]
+    # Newer versions warn of any fork where there are threads.
+    command = [
+        sys.executable,
+        "-X",
+        "faulthandler",
+        "-W",
+        "ignore:This process:DeprecationWarning",
+        "-c",
+        PRELUDE + code,
+    ]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, env=environment)
 
 
