@@ -1,0 +1,53 @@
+"""jax on the cpu, both ways. It asks for tensors without a version, which cannot say that they may only be read."""
+
+import numpy as np
+import pytest
+from tensors import NUMPY_DTYPES, assert_same, sample
+
+jax = pytest.importorskip("jax")
+
+SHAPES = [(24,), (1,), (0,), (4, 6), (0, 3), (2, 3, 4)]
+
+
+@pytest.fixture(autouse=True)
+def all_widths():
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+
+
+@pytest.mark.parametrize("dtype", NUMPY_DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_dtype_and_shape_comes_in_and_goes_out(session, dtype, shape):
+    array = jax.device_put(sample(dtype, shape))
+    for _ in range(2):
+        column = session.from_dlpack(array)
+        assert (len(column), column.device) == (shape[0], "cpu")
+        assert_same(np.asarray(array), np.from_dlpack(column))
+        assert_same(np.asarray(array), np.asarray(jax.dlpack.from_dlpack(column)))
+
+
+def test_what_comes_in_is_in_place_and_what_goes_out_is_a_copy(session):
+    array = jax.device_put(np.arange(1000))
+    column = session.from_dlpack(array)
+    assert np.from_dlpack(column).ctypes.data == array.unsafe_buffer_pointer()
+    taken = jax.dlpack.from_dlpack(column)
+    assert taken.unsafe_buffer_pointer() != array.unsafe_buffer_pointer()
+    # jax takes its arrays for its own, and may write them where it is told to give them up.
+    jax.jit(lambda x: x + 1, donate_argnums=0)(taken)
+    assert np.from_dlpack(column).tolist() == list(range(1000))
+
+
+def test_a_table_of_arrays_and_slices_of_it(session):
+    arrays = {"a": jax.numpy.arange(100), "b": jax.numpy.linspace(0, 1, 100)}
+    table = session.from_dlpack(arrays)
+    assert table.column_names == ["a", "b"]
+    part = jax.dlpack.from_dlpack(table.slice(10, 20)["b"])
+    assert part.tolist() == arrays["b"][10:30].tolist()
+
+
+def test_nulls_and_text_are_refused(session):
+    import pyarrow as pa
+
+    for values in ([1, None], ["text"]):
+        with pytest.raises(BufferError):
+            jax.dlpack.from_dlpack(session.from_arrow(pa.array(values)))
