@@ -22,16 +22,17 @@ pub fn gather(case: &Case<'_>) {
 }
 
 /// Rows and columns exchanged, few or more than a tile has, in planes of up to two more dimensions. Where they begin, how
-/// long they are and how far apart they lie are multiples of `grain` bytes, each by chance of 16.
+/// long they are and how far apart they lie are multiples of `grain` bytes; or one of these is, and the others are of 16.
 fn transposed(case: &Case<'_>, width: usize, grain: usize) {
-    let grain = || if case.below(2) == 0 { grain } else { 16 };
-    let size = |most: usize| {
+    let one = case.below(6);
+    let grain_of = |which: usize| if one == 0 || one == which { grain } else { 16 };
+    let size = |which: usize, most: usize| {
         let n = 8 + case.below(if case.below(3) == 0 { 9 } else { most / width.min(4) });
-        n.next_multiple_of((grain() / width).max(1))
+        n.next_multiple_of((grain_of(which) / width).max(1))
     };
-    let (columns, rows) = (size(640), size(320));
-    let skew = grain() % 16;
-    let (mut first, mut stride) = (skew, columns * width + grain() * case.below(3));
+    let (columns, rows, gap) = (size(1, 640), size(2, 320), grain_of(3));
+    let skew = grain_of(4) % 16;
+    let (mut first, mut stride) = (skew, (columns * width).next_multiple_of(gap) + gap * case.below(3));
     // The dimension of `n` that is the next one in memory, perhaps backwards.
     let mut outer = |n: usize| {
         let backwards = case.below(3) == 0;
@@ -39,7 +40,7 @@ fn transposed(case: &Case<'_>, width: usize, grain: usize) {
         if backwards {
             first += stride * (n - 1);
         }
-        stride = stride * n + grain() * case.below(2);
+        stride = stride * n + gap * case.below(2);
         dim
     };
     let down = outer(rows);
@@ -53,7 +54,7 @@ fn transposed(case: &Case<'_>, width: usize, grain: usize) {
     });
     let buffer = buffer.unwrap().freeze(case.s).unwrap();
     let mut to = case.target(dims.iter().map(|dim| dim.size).product::<usize>() * width);
-    to.at = to.at / 16 * 16 + grain() % 16;
+    to.at = to.at / 16 * 16 + grain_of(5) % 16;
     expect_gathered(case, (&source, &buffer, first), width, &dims, to);
 }
 
