@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::column::Column;
 use crate::dlpack_in::column_of;
-use crate::dlpack_in_producer::{Asked, LEGACY_STREAM, stream_on};
+use crate::dlpack_in_producer::{Asked, LEGACY_STREAM};
 use crate::dlpack_out::{Copying, Wanted, pending, stream_of, tensor};
 use crate::dlpack_tensor::{Form, Managed};
 use crate::errors::{OrRaise, usage};
@@ -109,7 +109,7 @@ pub fn tensor_from(shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Asked
     let Foreign { tensor, stream, device } = described(shared, interface, object)?;
     match (device, stream) {
         // SAFETY: a stream that its maker says is one of the array's device, and the array is alive.
-        (Some(device), Some(stream)) => unsafe { Asked::after(tensor, stream_on(shared, device)?, stream) },
+        (Some(device), Some(stream)) => unsafe { Asked::after(tensor, shared, device, stream) },
         _ => Ok(Asked::at_once(tensor)),
     }
 }

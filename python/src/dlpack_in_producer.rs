@@ -42,16 +42,22 @@ impl Asked {
     /// What is there when a stranger's stream has done what it has been given.
     ///
     /// # Safety
-    /// `theirs` is a live stream of the device of `ours`.
-    pub unsafe fn after(tensor: Managed, ours: Stream, theirs: usize) -> PyResult<Self> {
-        if ours.device().r#type != abi::DEVICE_CUDA {
+    /// `theirs` is a live stream of the device.
+    pub unsafe fn after(tensor: Managed, shared: &Shared, device: Device, theirs: usize) -> PyResult<Self> {
+        let raw = theirs as *mut c_void;
+        let backend = shared.session.host().backend();
+        // SAFETY: by this function's own contract.
+        let idle = device.r#type != abi::DEVICE_CUDA || unsafe { backend.is_idle(device, raw) };
+        if idle {
             return Ok(Self::at_once(tensor));
         }
-        // SAFETY: by this function's own contract; it is dropped here.
-        let theirs =
-            unsafe { ours.memory().adopt_stream(ours.device(), theirs as *mut c_void) }.or_raise()?;
-        let there = There::After(ours, theirs.record().or_raise()?);
-        Ok(Self { tensor, there })
+        let ours = stream_on(shared, device)?;
+        let ready = match theirs {
+            LEGACY_STREAM if device == shared.session.device() => shared.legacy_stream()?.record(),
+            // SAFETY: by this function's own contract; it is dropped here.
+            _ => unsafe { ours.memory().adopt_stream(device, raw) }.or_raise()?.record(),
+        };
+        Ok(Self { tensor, there: There::After(ours, ready.or_raise()?) })
     }
 
     /// When it may be read; nothing is made to wait.
@@ -98,7 +104,7 @@ pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResu
             stream => stream as usize,
         };
         // SAFETY: the stream that its library works on is a live one of the device.
-        return unsafe { Asked::after(tensor, stream_on(shared, device)?, theirs) };
+        return unsafe { Asked::after(tensor, shared, device, theirs) };
     }
     // SAFETY: any object may be asked.
     if unsafe { ffi::PyCapsule_CheckExact(object.as_ptr()) } != 0 {
@@ -106,7 +112,7 @@ pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResu
         let Some(device) = device_of(shared, &tensor) else { return Ok(Asked::at_once(tensor)) };
         // Nobody can be asked to wait: it is taken to be ready on the legacy default stream, as capsules always were.
         // SAFETY: that stream is always there.
-        return unsafe { Asked::after(tensor, stream_on(shared, device)?, LEGACY_STREAM) };
+        return unsafe { Asked::after(tensor, shared, device, LEGACY_STREAM) };
     }
     by_protocol(py, shared, object)
 }

@@ -23,7 +23,7 @@ use pyo3::prelude::*;
 
 use crate::column::Column;
 use crate::dlpack_in::column_of;
-use crate::dlpack_in_producer::{Asked, LEGACY_STREAM, stream_on};
+use crate::dlpack_in_producer::{Asked, LEGACY_STREAM};
 use crate::dlpack_out::{Copying, Wanted, tensor};
 use crate::dlpack_tensor::{Form, Managed, VERSION, cuda_device};
 use crate::errors::{Kind, OrRaise, raise, usage};
@@ -104,7 +104,7 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
         let asked = match place {
             Device::CPU => Asked::at_once(lent),
             // SAFETY: that stream is always there.
-            _ => unsafe { Asked::after(lent, stream_on(&shared, place)?, LEGACY_STREAM) }?,
+            _ => unsafe { Asked::after(lent, &shared, place, LEGACY_STREAM) }?,
         };
         let column = Bound::new(py, column_of(py, &shared, asked)?)?;
         // What fails leaves the tensor with its owner, who calls its deleter; what succeeds has taken it.

@@ -1,12 +1,14 @@
 //! `Session`: a host of its own, a device, and what has been prepared for them.
 
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crossdock::discovery::{PATH_VARIABLE, Search};
 use crossdock::registry::Way;
 use crossdock::{CapsuleFormat, Host, Session as HostSession};
+use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
 
@@ -14,6 +16,7 @@ use crate::column::Column;
 use crate::device;
 use crate::dlpack_formats::Formats;
 use crate::dlpack_in::Wishes;
+use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::errors::{OrRaise, usage};
 use crate::process::{self, Own};
 use crate::schema::Schema;
@@ -27,6 +30,8 @@ pub struct Shared {
     formats: Mutex<Vec<(String, Way, CapsuleFormat)>>,
     /// What tensors take.
     pub tensors: Formats,
+    /// The device's, once it has been asked for.
+    legacy_stream: OnceLock<Stream>,
 }
 
 impl Shared {
@@ -39,6 +44,18 @@ impl Shared {
         let format = self.session.capsule_format(name, way)?;
         formats.push((name.to_owned(), way, format.clone()));
         Ok(format)
+    }
+
+    /// The legacy default stream of the session's device, where most strangers work.
+    pub fn legacy_stream(&self) -> PyResult<&Stream> {
+        if let Some(stream) = self.legacy_stream.get() {
+            return Ok(stream);
+        }
+        let own = self.session.stream();
+        // SAFETY: that stream is always there.
+        let stream = unsafe { own.memory().adopt_stream(own.device(), LEGACY_STREAM as *mut c_void) };
+        let stream = stream.or_raise()?;
+        Ok(self.legacy_stream.get_or_init(|| stream))
     }
 }
 
@@ -104,7 +121,12 @@ impl Session {
             }
             session.open()
         })?;
-        let shared = Shared { session, formats: Mutex::default(), tensors: Formats::default() };
+        let shared = Shared {
+            session,
+            formats: Mutex::default(),
+            tensors: Formats::default(),
+            legacy_stream: OnceLock::new(),
+        };
         process::remember(shared.session.host().backend());
         Ok(Self { open: Own::new(RwLock::new(Some(Arc::new(shared)))), device })
     }

@@ -103,6 +103,17 @@ impl Backend {
         self.0.cuda().map(Platform::presence)
     }
 
+    /// Whether a stranger's stream has run all that it was given, so that nobody has to wait for it. `false` also where that
+    /// would cost more to tell than an event does.
+    ///
+    /// # Safety
+    /// A live stream of the device, or anything on a device that has none.
+    pub unsafe fn is_idle(&self, device: Device, stream: *mut std::ffi::c_void) -> bool {
+        let found = self.0.index_of(device).and_then(|index| self.0.device(index));
+        // SAFETY: by this function's own contract.
+        found.is_ok_and(|device| unsafe { device.stream_is_idle(stream) })
+    }
+
     /// Lets other processes on this machine open `bytes` bytes at `address`: memory of a CUDA device that
     /// [`Account::allocate_shareable`] gave, or that a stranger got by `cuMemAlloc`. Who opens it waits for the event at
     /// `sync_event` (null: it is ready), and may reach the whole allocation.

@@ -8,7 +8,7 @@ use crossdock_plugin_api::{Device, Error, Result};
 
 use super::answer::Answer;
 use super::driver::{
-    CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, NOT_READY, Ordinal, RawEvent, RawStream,
+    CAPTURE_MODE_RELAXED, Context, Driver, EVENT_DISABLE_TIMING, Ordinal, RawEvent, RawStream,
     STREAM_NON_BLOCKING, SUCCESS,
 };
 
@@ -156,16 +156,15 @@ impl Gpu {
         Ok(status != 0)
     }
 
-    /// Whether all that a stream has been given has run; one that is under capture must not be asked.
+    /// Whether all that a stream has been given has run. One that is under capture has not.
     pub(crate) fn is_idle(&self, stream: RawStream) -> Result<bool> {
         let _entered = self.enter()?;
-        let _relaxed = self.relaxed();
-        // SAFETY: a live stream of this context.
-        let code = unsafe { (self.driver.stream_query)(stream) };
-        if code == NOT_READY {
+        if self.is_capturing(stream)? {
             return Ok(false);
         }
-        self.driver.check("cuStreamQuery", code).map(|()| true)
+        let _relaxed = self.relaxed();
+        // SAFETY: a live stream of this context.
+        Ok(unsafe { (self.driver.stream_query)(stream) } == SUCCESS)
     }
 
     /// What follows on `stream` comes after `event`.

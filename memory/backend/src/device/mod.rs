@@ -108,6 +108,13 @@ pub(crate) trait DeviceBackend: Send + Sync {
     /// # Safety
     /// A live stream of the device, or null, or anything on a device that has none.
     unsafe fn stream_adopt(&self, raw: *mut c_void) -> Result<*mut c_void>;
+    /// Whether a stranger's stream has run all that it was given, where that can be told for less than an event costs.
+    ///
+    /// # Safety
+    /// As [`DeviceBackend::stream_adopt`].
+    unsafe fn stream_is_idle(&self, _raw: *mut c_void) -> bool {
+        true
+    }
     fn stream_destroy(&self, stream: &Stream);
     fn stream_synchronize(&self, stream: &Stream) -> Result<()>;
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()>;

@@ -193,6 +193,9 @@ fn the_other_process() {
     for (at, value) in [(32, 5u64 << 40), (40, 5 << 40), (40, u64::MAX)] {
         let mut beyond = told.clone();
         beyond[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        let summed = beyond.len() - 8;
+        let sum = twox_hash::XxHash64::oneshot(0, &beyond[..summed]);
+        beyond[summed..].copy_from_slice(&sum.to_le_bytes());
         let refused = backend.open_ipc(&IpcDescription::from_bytes(&beyond).unwrap()).map(drop).unwrap_err();
         assert_eq!(refused.code(), Code(abi::BAD_DATA), "{refused:?}");
         assert!(refused.message().contains("outside the allocation"), "{refused:?}");
