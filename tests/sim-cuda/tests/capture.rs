@@ -72,6 +72,11 @@ fn asking_about_other_streams_breaks_a_capture_that_minds() {
         if code == 0 {
             ok!(cuMemFreeHost(pointer));
         }
+        let (mut pool, mut bytes) = (0, 0u64);
+        ok!(cuDeviceGetDefaultMemPool(&mut pool, 0));
+        let (reserved, scene) = (5, self::scene(mode));
+        let asked = code!(cuMemPoolGetAttribute(pool, reserved, (&raw mut bytes).cast()));
+        assert_eq!((asked, scene.end()), (code, end), "mode {mode}");
     }
 }
 

@@ -92,10 +92,7 @@ impl Gpu {
     /// For as long as the guard lives, what this thread asks of the driver breaks no capture of others. Only for what has
     /// nothing to do with theirs.
     pub(crate) fn relaxed(&self) -> Relaxed<'_> {
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: a pointer to a local.
-        let code = unsafe { (self.driver.thread_exchange_capture_mode)(&mut mode) };
-        Relaxed { driver: &self.driver, before: (code == SUCCESS).then_some(mode) }
+        self.driver.relaxed()
     }
 
     pub(crate) fn context(&self) -> Context {
@@ -194,6 +191,7 @@ impl Gpu {
         // What failed may have been done in part.
         let followed = self.follow(entered, stream, own);
         if followed.is_err() {
+            let _relaxed = self.relaxed();
             // SAFETY: a stream of this context.
             unsafe { (self.driver.stream_synchronize)(own) };
         }
@@ -255,6 +253,16 @@ impl Drop for Entered {
             // SAFETY: it was current on this thread; null is no context.
             unsafe { (self.driver.ctx_set_current)(before) };
         }
+    }
+}
+
+impl Driver {
+    /// See [`Gpu::relaxed`].
+    pub(crate) fn relaxed(&self) -> Relaxed<'_> {
+        let mut mode = CAPTURE_MODE_RELAXED;
+        // SAFETY: a pointer to a local.
+        let code = unsafe { (self.thread_exchange_capture_mode)(&mut mode) };
+        Relaxed { driver: self, before: (code == SUCCESS).then_some(mode) }
     }
 }
 

@@ -261,6 +261,7 @@ impl DeviceBackend for CudaDeviceBackend {
     fn stream_synchronize(&self, stream: &Stream) -> Result<()> {
         self.refuse_capture(stream, "waiting for it")?;
         let _entered = self.gpu.enter()?;
+        let _relaxed = self.gpu.relaxed();
         // SAFETY: a live stream of this context.
         let code = unsafe { (self.gpu.driver.stream_synchronize)(stream.raw) };
         self.gpu.driver.check("cuStreamSynchronize", code)

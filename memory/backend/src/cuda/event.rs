@@ -87,6 +87,7 @@ impl CudaEvent {
     /// Whether it has passed.
     pub(crate) fn is_done(&self) -> Result<bool> {
         let _entered = self.gpu.enter()?;
+        let _relaxed = self.gpu.relaxed();
         // SAFETY: the event is alive, since `self` is.
         match unsafe { (self.gpu.driver.event_query)(self.raw) } {
             SUCCESS => Ok(true),
@@ -98,6 +99,7 @@ impl CudaEvent {
     /// Blocks this thread until it has passed.
     pub(crate) fn synchronize(&self) -> Result<()> {
         let _entered = self.gpu.enter()?;
+        let _relaxed = self.gpu.relaxed();
         // SAFETY: as above.
         let code = unsafe { (self.gpu.driver.event_synchronize)(self.raw) };
         self.gpu.driver.check("cuEventSynchronize", code)

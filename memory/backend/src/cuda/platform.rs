@@ -210,6 +210,7 @@ impl Platform {
     pub(crate) unsafe fn synchronize_raw(&self, sync_event: *mut c_void) -> Result<()> {
         // SAFETY: by this function's own contract.
         let event = unsafe { *sync_event.cast::<*mut c_void>() };
+        let _relaxed = self.driver.relaxed();
         // SAFETY: an event by the caller's word.
         self.driver.check("cuEventSynchronize", unsafe { (self.driver.event_synchronize)(event) })
     }

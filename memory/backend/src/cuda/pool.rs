@@ -87,6 +87,7 @@ impl DevicePool {
 
     fn attribute(&self, which: i32) -> u64 {
         let mut value = 0u64;
+        let _relaxed = self.gpu.relaxed();
         // SAFETY: a live pool, and a local of the attribute's type.
         unsafe { (self.gpu.driver.mem_pool_get_attribute)(self.pool.0, which, (&raw mut value).cast()) };
         value
@@ -125,6 +126,7 @@ impl DevicePool {
     fn free(&self, block: &Returned) -> Result<()> {
         let (gpu, home) = (&self.gpu, block.home);
         let _entered = gpu.enter()?;
+        let _relaxed = gpu.relaxed();
         let elsewhere = || block.uses.iter().filter(|event| event.stream() != home);
         if !block.lent && elsewhere().next().is_none() {
             // SAFETY: allocated from this pool on that stream, used nowhere else, and freed once.
@@ -167,6 +169,7 @@ impl Resource for DevicePool {
         self.give_back_ended();
         self.frees.make_room(stream.raw);
         let mut base = 0u64;
+        let _relaxed = self.gpu.relaxed();
         // SAFETY: a pointer to a local; pool and stream are of this context.
         let code = unsafe { (driver.mem_alloc_from_pool_async)(&mut base, bytes, self.pool.0, stream.raw) };
         driver.accept("cuMemAllocFromPoolAsync", code).map_err(Refusal::Device)?;
@@ -206,6 +209,7 @@ impl Resource for DevicePool {
             // SAFETY: the context is current. What was freed behind work that is in flight is free after it.
             unsafe { (self.gpu.driver.ctx_synchronize)() };
             self.frees.settle();
+            let _relaxed = self.gpu.relaxed();
             // SAFETY: as above.
             unsafe { (self.gpu.driver.mem_pool_trim_to)(self.pool.0, 0) };
         }

@@ -134,6 +134,7 @@ super::exports! {
     }
 
     fn cuMemPoolGetAttribute(sim, pool: Handle, attribute: c_int, value: *mut c_void) {
+        sim.refuse_during_capture()?;
         let pool = sim.pool(pool)?;
         match attribute {
             1..=3 => put(value.cast::<c_int>(), pool.reuse[attribute as usize - 1]),

@@ -90,6 +90,29 @@ fn what_is_dropped_while_its_stream_is_under_capture_goes_back_when_that_has_end
 }
 
 #[test]
+fn a_stranger_captures_a_stream_of_its_own_while_we_go_on() {
+    let Some((stranger, host, session)) = setting("a_stranger_captures_a_stream_of_its_own") else { return };
+    let theirs = stranger.stream();
+    let batch =
+        RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from_iter_values(0..1 << 20))]).unwrap();
+    // The strictest mode, and on this very thread.
+    for mode in [0, MODE] {
+        stranger.begin_capture(theirs, mode);
+        let table = Table::from_record_batch(&session, &batch).unwrap();
+        let compact = table.batches()[0].slice(1, 100).unwrap().compact(session.stream()).unwrap();
+        session.stream().synchronize().unwrap();
+        assert_eq!(table.to_record_batches().unwrap(), std::slice::from_ref(&batch));
+        assert!(host.backend().ledger().live_bytes() > 0);
+        drop((table, compact));
+        host.backend().settle();
+        stranger.end_capture(theirs);
+    }
+    stranger.destroy_stream(theirs);
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
+
+#[test]
 fn settling_during_ones_own_capture_does_not_wait_for_its_end() {
     let Some((stranger, host, session)) = setting("settling_during_ones_own_capture") else { return };
     let (stream, memory) = (session.stream(), session.memory());

@@ -36,6 +36,7 @@ impl Chunk {
 
     /// Whether it may be used now. A device that failed uses nothing any more: the next call to it will say so.
     pub(super) fn is_free(&mut self, cuda: &Cuda) -> bool {
+        let _relaxed = cuda.driver.relaxed();
         // SAFETY: our own event, alive as long as this.
         self.pending = self.pending && unsafe { (cuda.driver.event_query)(self.event) } == NOT_READY;
         !self.pending
@@ -52,6 +53,7 @@ impl Chunk {
             return Ok(());
         }
         self.pending = false;
+        let _relaxed = cuda.driver.relaxed();
         // SAFETY: as above.
         cuda.driver.check("cuEventSynchronize", unsafe { (cuda.driver.event_synchronize)(self.event) })
     }
@@ -105,6 +107,7 @@ impl Chunk {
         self.stream = stream;
         if recorded.is_err() {
             // With no event there is but the stream to wait for. Should that fail too, the device has stopped.
+            let _relaxed = cuda.driver.relaxed();
             // SAFETY: a live stream of the context.
             unsafe { (cuda.driver.stream_synchronize)(stream) };
         }

@@ -8,7 +8,7 @@ use crossdock_plugin_api::Result;
 
 use super::Cuda;
 use super::chunk::Chunk;
-use crate::cuda::driver::{CAPTURE_MODE_RELAXED, HOST_ALLOC_PORTABLE, RawStream};
+use crate::cuda::driver::{HOST_ALLOC_PORTABLE, RawStream};
 
 /// All chunks of one size.
 pub(super) struct Ring {
@@ -148,15 +148,10 @@ impl Ring {
     fn allocate(&self) -> Result<(Slab, Vec<Chunk>)> {
         let mut start = std::ptr::null_mut();
         let bytes = self.chunk_bytes * self.slab_chunks;
-        let mut mode = CAPTURE_MODE_RELAXED;
-        // SAFETY: pointers to locals; the context is current. Somebody's capture on another thread must not be broken by
-        // this, which has nothing to do with it; the thread gets its own mode back.
-        let code = unsafe {
-            (self.cuda.driver.thread_exchange_capture_mode)(&mut mode);
-            let code = (self.cuda.driver.mem_host_alloc)(&mut start, bytes, HOST_ALLOC_PORTABLE);
-            (self.cuda.driver.thread_exchange_capture_mode)(&mut mode);
-            code
-        };
+        let relaxed = self.cuda.driver.relaxed();
+        // SAFETY: a pointer to a local; the context is current.
+        let code = unsafe { (self.cuda.driver.mem_host_alloc)(&mut start, bytes, HOST_ALLOC_PORTABLE) };
+        drop(relaxed);
         self.cuda.driver.check("cuMemHostAlloc", code).map_err(|e| {
             e.context(format_args!("{bytes} bytes of pinned memory for copies to and from ordinary memory"))
         })?;
@@ -176,6 +171,7 @@ impl Ring {
 
     fn free(&self, slab: Slab, chunks: impl IntoIterator<Item = Chunk>) {
         chunks.into_iter().for_each(|chunk| chunk.destroy(&self.cuda));
+        let _relaxed = self.cuda.driver.relaxed();
         // SAFETY: `allocate` got it, and nothing lies in it any more.
         unsafe { (self.cuda.driver.mem_free_host)(slab.0) };
     }
