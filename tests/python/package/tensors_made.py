@@ -196,6 +196,9 @@ class Driver:
         self.lib.crossdock_sim_cuda_on_violation(c_int(1 if only else 0))
 
     def hold(self, stream, held=True):
+        """Its work is not done before it must be; a real driver does it when it likes."""
+        if not hasattr(self.lib, "crossdock_sim_cuda_hold"):
+            return
         assert self.lib.crossdock_sim_cuda_hold(c_size_t(stream), c_int(1 if held else 0)) == 0
 
     def calls(self, name):
