@@ -1,6 +1,7 @@
 """The Python package against its peers, in the same run: medians of small exchanges, which are all overhead.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/package.py [--device cuda:0] [--json FILE]
+    ... --large-mib 8192 [--folder /dev/shm]      one large file instead, as `crossdock-benches --only ipc` reads
 
 Peers that are not installed are left out, by name."""
 
@@ -141,12 +142,44 @@ def files(rows, session, pyarrow):
         rows.add("write_ipc(BytesIO)", lambda: table.write_ipc(io.BytesIO()), 1000)
 
 
+def large(session, mib, folder, pyarrow):
+    """Eight columns of 8 MiB a batch, of numbers of a few digits; read to the session's device until the last byte is there."""
+    numpy = peer("numpy")
+    columns = {f"c{i}": numpy.random.default_rng(i).integers(0, 5000, 1 << 20) for i in range(8)}
+    batch = pyarrow.record_batch(columns)
+    path = Path(folder) / "crossdock-package.arrow"
+    print(f"| {mib} MiB of Arrow IPC, read_ipc to {session.device} | GB/s |\n|---|---|")
+    try:
+        for codec in (None, "lz4", "zstd"):
+            options = pyarrow.ipc.IpcWriteOptions(compression=codec)
+            with pyarrow.ipc.new_file(str(path), batch.schema, options=options) as writer:
+                for _ in range(max(mib // 64, 1)):
+                    writer.write(batch)
+            speeds = []
+            for _ in range(6):
+                start = time.perf_counter_ns()
+                table = session.read_ipc(path)
+                session.synchronize()
+                speeds.append(table.nbytes / (time.perf_counter_ns() - start))
+                del table
+            # The first one starts threads and fills pools.
+            print(f"| {codec or 'not compressed'} | {statistics.median(speeds[1:]):.1f} |", flush=True)
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="where the session is: cpu, cuda:N")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--large-mib", type=int, metavar="N", help="read a file of N MiB instead")
+    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where that file is made, and removed")
     arguments = parser.parse_args()
     session, rows = cd.Session(arguments.device), Rows()
+    if arguments.large_mib:
+        import pyarrow.ipc
+
+        return large(session, arguments.large_mib, arguments.folder, pyarrow)
     print(f"| {arguments.device} | ns |\n|---|---|")
     tensors(rows, session, arguments.device != "cpu")
     pyarrow = peer("pyarrow")

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, import_batch, import_schema, validate};
 use crossdock_plugin_api::{
-    BatchStreamHandle, CallSettings, Capsule, Input as ApiInput, Options, Progress, Source, Validate,
+    BatchStreamHandle, CallSettings, Capsule, Device, Input as ApiInput, Options, Progress, Source, Validate,
 };
 
 use crate::error::{Error, Result};
@@ -74,6 +74,12 @@ impl Session {
         let Choice { plugin, format } = choice;
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
         let what = format!("read '{}' as {}", input.name(), format.name);
+        if call.device != Device::CPU
+            && let Input::File(file) = &input
+        {
+            // All of it is copied to the device anyway, and `pread` takes less than pages that come and go.
+            file.leave_unmapped();
+        }
         let api_input = ApiInput::Source(Source::new(input.shared()));
         let (format, what) = (format.name.as_str().into(), what.into());
         let mut reader =

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
@@ -20,29 +21,35 @@ pub struct FileSource {
     file: File,
     name: String,
     bytes: u64,
-    mapping: Option<Mapping>,
+    /// Made when somebody asks for it; `None` in it where there is none to be had.
+    mapping: OnceLock<Option<Mapping>>,
 }
 
 impl FileSource {
-    /// Takes an open file, and maps it.
+    /// Takes an open file, which is mapped for whoever wants to look at its bytes in place.
     pub fn new(file: File, name: String) -> Result<Self> {
-        let mut source = Self::unmapped(file, name)?;
-        // A file that cannot be mapped can still be read.
-        source.mapping = usize::try_from(source.bytes).ok().and_then(|n| Mapping::new(&source.file, n));
-        Ok(source)
+        let metadata = file.metadata().map_err(|error| Error::io(format!("cannot open '{name}'"), error))?;
+        Ok(Self { bytes: metadata.len(), file, name, mapping: OnceLock::new() })
     }
 
     /// Takes an open file, to be read with `pread` only.
     pub fn unmapped(file: File, name: String) -> Result<Self> {
-        let metadata = file.metadata().map_err(|error| Error::io(format!("cannot open '{name}'"), error))?;
-        Ok(Self { bytes: metadata.len(), file, name, mapping: None })
+        let source = Self::new(file, name)?;
+        source.leave_unmapped();
+        Ok(source)
     }
 
-    /// Whether the file still has the length with which it was mapped.
+    /// From now on it is read with `pread` only, unless it is mapped already.
+    pub(crate) fn leave_unmapped(&self) {
+        self.mapping.get_or_init(|| None);
+    }
+
+    fn mapped(&self) -> Option<&Mapping> {
+        self.mapping.get()?.as_ref()
+    }
+
+    /// Whether the file still has the length that it had when it was opened.
     pub fn check_length(&self) -> Result<()> {
-        if self.mapping.is_none() {
-            return Ok(());
-        }
         let now = self
             .file
             .metadata()
@@ -63,7 +70,7 @@ impl FileSource {
     /// Takes the pages that were looked at out of this process again. They stay in the system's cache, and come back
     /// when they are looked at.
     pub(crate) fn trim(&self) {
-        if let Some(mapping) = &self.mapping {
+        if let Some(mapping) = self.mapped() {
             mapping.trim();
         }
     }
@@ -92,7 +99,9 @@ impl ByteSource for FileSource {
     }
 
     fn map(&self) -> Option<&[u8]> {
-        self.mapping.as_ref().map(Mapping::bytes)
+        // A file that cannot be mapped can still be read.
+        let map = || usize::try_from(self.bytes).ok().and_then(|bytes| Mapping::new(&self.file, bytes));
+        self.mapping.get_or_init(map).as_ref().map(Mapping::bytes)
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Input {
 }
 
 impl Input {
-    /// Opens a path: a regular file is mapped, anything else read in order.
+    /// Opens a path: a regular file is mapped where its bytes are wanted in place, anything else read in order.
     pub fn open(path: impl AsRef<Path>, cancel: &CancelFlag) -> Result<Self> {
         let path = path.as_ref();
         let what = || format!("cannot open '{}'", path.display());
