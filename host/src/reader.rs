@@ -74,10 +74,10 @@ impl Session {
         let Choice { plugin, format } = choice;
         let call = CallSettings { progress: options.progress.clone(), ..self.call_for_bytes() };
         let what = format!("read '{}' as {}", input.name(), format.name);
-        if call.device != Device::CPU
-            && let Input::File(file) = &input
+        if let Input::File(file) = &input
+            && call.device != Device::CPU
+            && self.has_room_to_read(input.source().len().unwrap_or(0))
         {
-            // All of it is copied to the device anyway, and `pread` takes less than pages that come and go.
             file.leave_unmapped();
         }
         let api_input = ApiInput::Source(Source::new(input.shared()));
@@ -86,6 +86,12 @@ impl Session {
             Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
         reader.input = Some(input);
         Ok(reader)
+    }
+
+    /// Towards a device all of a file is copied anyway, and `pread` into pinned memory takes less than a mapping whose pages
+    /// come and go. That memory counts: where the budget is not far beyond the file, the file is mapped.
+    fn has_room_to_read(&self, file_bytes: u64) -> bool {
+        self.host().backend().limit_bytes().is_none_or(|limit| file_bytes <= limit as u64 / 4)
     }
 
     /// Opens foreign objects in capsules as `format`, a format's or a plugin's name. `schema` is what they hold, for formats that have none of their own.

@@ -162,6 +162,20 @@ def test_a_budget_is_kept_on_the_device(cuda):
         session.from_arrow(big)
 
 
+def test_a_file_that_just_fits_the_budget_is_read(cuda, tmp_path):
+    """Nothing but what it becomes is counted, where there is no room for more."""
+    batch = pa.record_batch({"a": pa.array(range(1 << 17), pa.int64())})
+    with pa.ipc.new_file(tmp_path / "in.arrow", batch.schema) as writer:
+        for _ in range(20):
+            writer.write(batch)
+    for memory in (21 << 20, 200 << 20, None):
+        with cd.Session(cuda, memory=memory) as session:
+            table = session.read_ipc(tmp_path / "in.arrow")
+            assert table.to("cuda:0").num_rows == 20 << 17
+            assert table.slice(5 << 17, 100).to_pyarrow()["a"].to_pylist() == list(range(100))
+            del table
+
+
 def test_memory_that_is_held_is_told_by_device(there):
     table = upload(there, mixed().schema, [mixed()])
     assert any("cuda:0" in by_device for by_device in there.memory_used().values())
