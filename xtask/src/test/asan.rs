@@ -12,8 +12,14 @@ const LEFT_OUT: &[&str] = &["xtask", "benches", "capi", "python"];
 
 /// Tests of the package that are not about memory or start what cannot run like this: a measure of memory, which the sanitizer
 /// keeps; compilers and type checkers; jax.
-const NO_USE: &[&str] =
-    &["test_leaks.py", "test_dlpack_leaks.py", "test_stubs.py", "test_extension.py", "test_package_docs.py"];
+const NO_USE: &[&str] = &[
+    "test_leaks.py",
+    "test_dlpack_leaks.py",
+    "test_stubs.py",
+    "test_extension.py",
+    "test_package_docs.py",
+    "test_dlpack_jax.py",
+];
 
 /// Where AddressSanitizer comes with the toolchain, of the platforms that we support.
 const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
