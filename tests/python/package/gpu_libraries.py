@@ -4,6 +4,7 @@ kernel of theirs could run."""
 import importlib
 
 import numpy as np
+import pytest
 
 DTYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bool".split()
 
@@ -164,3 +165,26 @@ class Numba:
 
 
 LIBRARIES = {"torch": Torch, "cupy": Cupy, "jax": Jax, "numba": Numba}
+
+
+class Told:
+    """An array that speaks nothing but the Python protocol."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+WAYS = {
+    "as it is": lambda session, array: session.from_dlpack(array),
+    "by the Python protocol": lambda session, array: session.from_dlpack(Told(array)),
+    "by its interface": lambda session, array: session.from_cuda_array_interface(array),
+}
+"""How an array becomes a column."""
+
+
+def library_of(name):
+    """The library, or a skip that says why it is not to be had."""
+    try:
+        return LIBRARIES[name]()
+    except Exception as error:
+        pytest.skip(f"{name}: {type(error).__name__}: {error}")

@@ -6,7 +6,7 @@ import gc
 import crossdock as cd
 import numpy as np
 import pytest
-from gpu_libraries import LIBRARIES
+from gpu_libraries import LIBRARIES, WAYS, library_of
 
 N = 1 << 20
 LATE = 7
@@ -14,10 +14,7 @@ LATE = 7
 
 @pytest.fixture(scope="module", params=["torch", "cupy"])
 def library(request, gpu):
-    try:
-        library = LIBRARIES[request.param]()
-    except Exception as error:
-        pytest.skip(f"{request.param}: {type(error).__name__}: {error}")
+    library = library_of(request.param)
     # What is loaded with the first use is loaded: that waits for the device.
     with library.on(library.stream()):
         array = library.put(np.zeros(N, np.int64))
@@ -51,18 +48,6 @@ def late(library, request, there):
         library.sleep()
         library.fill(array, LATE)
     return array, stream
-
-
-class Told:
-    def __init__(self, array):
-        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
-
-
-WAYS = {
-    "as it is": lambda session, array: session.from_dlpack(array),
-    "by the Python protocol": lambda session, array: session.from_dlpack(Told(array)),
-    "by its interface": lambda session, array: session.from_cuda_array_interface(array),
-}
 
 
 def is_right(column):
