@@ -7,6 +7,7 @@ mod cargo;
 mod demo;
 mod gpu_bundle;
 mod kernels;
+mod programs;
 mod python;
 mod sim_cuda;
 mod soak;

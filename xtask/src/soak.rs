@@ -1,11 +1,11 @@
 //! `cargo xtask soak`: test programs over the simulated CUDA driver, under many seeds.
 
-use crate::cargo::{Workspace, cargo, show};
+use crate::cargo::Workspace;
+use crate::programs::{self, Program};
 use crate::sim_cuda;
-use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use anyhow::{Result, bail};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,12 +35,6 @@ pub struct Options {
     jobs: Option<usize>,
 }
 
-/// One test program, and the folder that its tests expect to be in.
-struct Program {
-    path: PathBuf,
-    folder: PathBuf,
-}
-
 /// A program under a seed that did not end well.
 struct Failure {
     /// In the order of the runs.
@@ -53,7 +47,10 @@ struct Failure {
 /// Stops at the first failure, and says how to see it again.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let driver = sim_cuda::lay_out(workspace, &options.lack)?;
-    let programs = build(workspace, &options.packages)?;
+    if let Some(unknown) = options.packages.iter().find(|name| !workspace.has(name)) {
+        bail!("there is no package '{unknown}' in the workspace");
+    }
+    let programs = programs::tests(workspace, false, |package| options.packages.contains(&package.name))?;
     if programs.is_empty() {
         bail!("{} have no test programs", options.packages.join(", "));
     }
@@ -127,39 +124,9 @@ fn one(program: &Program, seed: u64, driver: &Path, filter: Option<&str>) -> Opt
     Some((replay, format!("{output}\n{} ended with {status}", program.path.display())))
 }
 
-/// Builds the tests of these packages.
-fn build(workspace: &Workspace, packages: &[String]) -> Result<Vec<Program>> {
-    let mut command = cargo();
-    command.current_dir(&workspace.root).stderr(Stdio::inherit());
-    command.args(["test", "--no-run", "--lib", "--bins", "--tests", "--message-format", "json"]);
-    command.args(packages.iter().flat_map(|package| ["-p", package]));
-    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
-    if !output.status.success() {
-        bail!("{} ended with {}", show(&command), output.status);
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
-}
-
-/// The test program that a line of Cargo's messages tells of.
-fn program(line: &str) -> Option<Program> {
-    let message: Value = serde_json::from_str(line).ok()?;
-    let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
-    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
-    Some(Program { path: path.into(), folder: folder.into() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cargo_tells_of_test_programs_among_other_things() {
-        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/c/Cargo.toml"}"#;
-        let found = program(line).unwrap();
-        assert_eq!((found.path, found.folder), ("/t/a-1".into(), "/c".into()));
-        assert!(program(&line.replace("true", "false")).is_none());
-        assert!(program("Compiling").is_none());
-    }
 
     #[test]
     fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {

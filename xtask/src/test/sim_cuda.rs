@@ -3,9 +3,11 @@
 
 use super::counts::Counts;
 use super::{Outcome, stream};
-use crate::cargo::{Workspace, cargo};
+use crate::cargo::Workspace;
+use crate::programs;
 use crate::sim_cuda::lay_out;
 use anyhow::Result;
+use std::process::Command;
 
 /// Folders of the packages whose tests work with devices.
 pub const TESTED: &[&str] = &[
@@ -41,26 +43,27 @@ const MACHINES: &[Machine] = &[
 pub(super) fn run(workspace: &Workspace, release: bool) -> Result<Outcome> {
     let mut total = Counts::default();
     let mut failed = Vec::new();
+    let programs = programs::tests(workspace, release, |package| TESTED.contains(&package.folder.as_str()))?;
     for machine in MACHINES {
         let Machine { seed, devices, peer, lack } = machine;
         let lacking: Vec<String> = lack.iter().map(|name| (*name).to_owned()).collect();
         let folder = lay_out(workspace, &lacking)?;
         println!("seed {seed}, {devices} devices, peer access {peer}, without {lack:?}");
-        let mut command = cargo();
-        command.current_dir(&workspace.root).arg("test").args(release.then_some("--release"));
-        let packages = workspace.packages.iter().filter(|p| TESTED.contains(&p.folder.as_str()));
-        command.args(packages.flat_map(|package| ["--package", &package.name]));
-        command.args(["--lib", "--bins", "--tests", "--no-fail-fast"]).env("LD_LIBRARY_PATH", &folder);
-        command.env("CROSSDOCK_SIM_CUDA_SEED", seed.to_string());
-        command.env("CROSSDOCK_SIM_CUDA_DEVICES", devices.to_string());
-        command.env("CROSSDOCK_SIM_CUDA_PEER", u8::from(*peer).to_string());
-        match stream::cargo_test(&mut command)? {
-            Outcome::Passed(counts) => total += counts,
-            Outcome::Failed(counts, why) => {
-                total += counts;
-                failed.push(format!("seed {seed}: {why}"));
+        for program in &programs {
+            println!("{}", program.path.display());
+            let mut command = Command::new(&program.path);
+            command.current_dir(&program.folder).env("LD_LIBRARY_PATH", &folder);
+            command.env("CROSSDOCK_SIM_CUDA_SEED", seed.to_string());
+            command.env("CROSSDOCK_SIM_CUDA_DEVICES", devices.to_string());
+            command.env("CROSSDOCK_SIM_CUDA_PEER", u8::from(*peer).to_string());
+            match stream::cargo_test(&mut command)? {
+                Outcome::Passed(counts) => total += counts,
+                Outcome::Failed(counts, why) => {
+                    total += counts;
+                    failed.push(format!("seed {seed}: {why}"));
+                }
+                skipped => return Ok(skipped),
             }
-            skipped => return Ok(skipped),
         }
     }
     Ok(if failed.is_empty() { Outcome::Passed(total) } else { Outcome::Failed(total, failed.join("; ")) })
