@@ -1,6 +1,7 @@
 //! CUDA, through the driver alone: no toolkit, and no library of it, is needed to run.
 
 mod answer;
+mod at_exit;
 mod captured;
 mod context;
 mod description;

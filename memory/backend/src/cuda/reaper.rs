@@ -1,9 +1,10 @@
 //! What happens once the device is done with something, on a thread of its own.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::at_exit;
 use super::context::Gpu;
 use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 use super::event::CudaEvent;
@@ -17,9 +18,10 @@ pub(crate) struct Reaper {
 }
 
 #[derive(Default)]
-struct Shared {
+pub(super) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    thread: OnceLock<libc::pthread_t>,
 }
 
 #[derive(Default)]
@@ -74,7 +76,10 @@ impl Reaper {
             let shared = self.shared.clone();
             let spawned = std::thread::Builder::new().name("crossdock-reaper".into());
             match spawned.spawn(move || shared.run()) {
-                Ok(handle) => *thread = Some(handle),
+                Ok(handle) => {
+                    *thread = Some(handle);
+                    at_exit::watch(Arc::downgrade(&self.shared));
+                }
                 // No thread to be had: done here, late but safely.
                 Err(_) => {
                     drop(thread);
@@ -87,16 +92,7 @@ impl Reaper {
     /// Blocks until all that was added so far is done, but for what waits for the end of a graph capture: that may be up to
     /// the caller.
     pub(crate) fn flush(&self) {
-        if self.is_this_thread() {
-            return;
-        }
-        let mut state = lock(&self.shared.state);
-        // What was seen before now may be over: that takes a round that begins after this, and so the second to end.
-        let fresh = state.rounds + 2;
-        let done = |state: &State| state.jobs.is_empty() || (state.captured && state.rounds >= fresh);
-        while state.busy > 0 || !done(&state) {
-            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.shared.flush(None);
     }
 
     /// Blocks until all that was added so far is done; what is added later never is.
@@ -106,18 +102,13 @@ impl Reaper {
         // What came in between.
         self.flush();
     }
-
-    fn is_this_thread(&self) -> bool {
-        let this = std::thread::current().id();
-        lock(&self.thread).as_ref().is_some_and(|thread| thread.thread().id() == this)
-    }
 }
 
 impl Drop for Reaper {
     fn drop(&mut self) {
         lock(&self.shared.state).ending = true;
         self.shared.changed.notify_all();
-        let on_itself = self.is_this_thread();
+        let on_itself = self.shared.is_this_thread();
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         // The last owner may go in a job of the thread itself, which then ends on its own.
         if let Some(thread) = thread.filter(|_| !on_itself) {
@@ -127,7 +118,32 @@ impl Drop for Reaper {
 }
 
 impl Shared {
+    /// As [`Reaper::flush`], and not for longer than `until`.
+    pub(super) fn flush(&self, until: Option<Instant>) {
+        if self.is_this_thread() {
+            return;
+        }
+        let mut state = lock(&self.state);
+        // What was seen before now may be over: that takes a round that begins after this, and so the second to end.
+        let fresh = state.rounds + 2;
+        let done = |state: &State| state.jobs.is_empty() || (state.captured && state.rounds >= fresh);
+        while state.busy > 0 || !done(&state) {
+            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return,
+                Some(left) => {
+                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn is_this_thread(&self) -> bool {
+        self.thread.get() == Some(&this_thread())
+    }
+
     fn run(&self) {
+        self.thread.get_or_init(this_thread);
         self.relax();
         let mut pause = SHORTEST;
         loop {
@@ -238,6 +254,12 @@ fn wait_for_all(gpu: &Gpu) -> Standing {
         900..=908 => Standing::Captured,
         _ => Standing::Never,
     }
+}
+
+/// Also where the thread's own variables are gone, as at the end of a process.
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: a plain question.
+    unsafe { libc::pthread_self() }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

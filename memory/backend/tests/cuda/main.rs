@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod at_exit;
 mod freeing;
 mod ipc;
 mod order;
