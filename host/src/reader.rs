@@ -5,18 +5,22 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, import_batch, import_schema, validate};
 use crossdock_plugin_api::{
-    BatchStreamHandle, CallSettings, Capsule, Device, Input as ApiInput, Options, Progress, Source, Validate,
+    BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Input as ApiInput, Options, Progress,
+    Source, Validate,
 };
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
-use crate::source::Input;
+use crate::source::{FileSource, Input};
 
 /// After this many bytes of batches, pages of a mapped input are given back, so that reading a file of any size keeps
 /// a bounded part of it in memory.
 const TRIM_BYTES: u64 = 128 << 20;
+
+/// Making a mapping, its page faults and its end cost as much as reading so many bytes.
+const WORTH_A_MAPPING: u64 = 1 << 20;
 
 /// What to read, and as what.
 #[derive(Clone, Default)]
@@ -76,7 +80,7 @@ impl Session {
         let what = format!("read '{}' as {}", input.name(), format.name);
         if let Input::File(file) = &input
             && call.device != Device::CPU
-            && self.has_room_to_read(input.source().len().unwrap_or(0))
+            && self.is_better_read(file)
         {
             file.leave_unmapped();
         }
@@ -88,10 +92,12 @@ impl Session {
         Ok(reader)
     }
 
-    /// Towards a device all of a file is copied anyway, and `pread` into pinned memory takes less than a mapping whose pages
-    /// come and go. That memory counts: where the budget is not far beyond the file, the file is mapped.
-    fn has_room_to_read(&self, file_bytes: u64) -> bool {
-        self.host().backend().limit_bytes().is_none_or(|limit| file_bytes <= limit as u64 / 4)
+    /// Whether a file that goes to a device is read into pinned memory rather than mapped. That memory counts: where the budget
+    /// is not far beyond the file, the file is mapped.
+    fn is_better_read(&self, file: &FileSource) -> bool {
+        let bytes = file.len().unwrap_or(0);
+        let has_room = self.host().backend().limit_bytes().is_none_or(|limit| bytes <= limit as u64 / 4);
+        has_room && (bytes < WORTH_A_MAPPING || file.has_single_pages())
     }
 
     /// Opens foreign objects in capsules as `format`, a format's or a plugin's name. `schema` is what they hold, for formats that have none of their own.

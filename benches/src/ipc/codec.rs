@@ -1,11 +1,14 @@
-//! What the codec gives with nothing around it: the plugin's own calls, on all cores at once.
+//! What reading and the codec give with nothing around them, on all cores at once.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossdock_arrow_ipc::Codec;
-use crossdock_plugin_api::Result as Done;
+use crossdock_plugin_api::{Error, Result as Done};
 
 use super::data::fill;
 use crate::Result;
@@ -58,6 +61,16 @@ impl Bare {
     }
 }
 
+/// GB/s of a file's bytes read into memory that each thread has, in pieces of a buffer's size.
+pub fn reading(path: &Path) -> Result<f64> {
+    let file = File::open(path)?;
+    let pieces: Vec<_> =
+        (0..file.metadata()?.len() / BUFFER_BYTES as u64).map(|i| i * BUFFER_BYTES as u64).collect();
+    let read =
+        |at: &u64, to: &mut [u8]| file.read_exact_at(to, *at).map_err(|error| Error::io(error.to_string()));
+    on_all_cores(std::thread::available_parallelism()?.get(), &pieces, read)
+}
+
 /// GB/s of `work`, once for each of the buffers: threads that have what they keep between calls, and take what is next, so
 /// that all are done at the same time.
 fn on_all_cores<T: Sync>(
@@ -85,7 +98,7 @@ fn on_all_cores<T: Sync>(
     let time = begin.into_inner().unwrap_or_else(PoisonError::into_inner).map(|begin| begin.elapsed());
     let time = time.ok_or("no thread ran")?;
     if failed.into_inner() {
-        return Err("the codec failed".into());
+        return Err("reading or the codec failed".into());
     }
     Ok((buffers.len() * BUFFER_BYTES) as f64 / time.as_nanos() as f64)
 }

@@ -117,8 +117,9 @@ fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) ->
     for way in &ways {
         (way.run)()?;
     }
-    let (mut unpacking, mut packing) = (Vec::new(), Vec::new());
+    let (mut reading, mut unpacking, mut packing) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..bench.runs {
+        reading.push(codec::reading(path)?);
         for way in &mut ways {
             // Just before: what else the machine does changes from second to second.
             let bound = match (way.bound, &bare) {
@@ -134,6 +135,7 @@ fn of_codec(bench: &Bench, link: &Link, codec: &str, path: &Path, bytes: u64) ->
             way.ratios.push(speed / bound);
         }
     }
+    print(&format!("{codec}, bare reads of the file on all cores, its own bytes"), median(&reading), None);
     if bare.is_some() {
         print(&format!("{codec}, bare codec on all cores, unpacking"), median(&unpacking), None);
         print(&format!("{codec}, bare codec on all cores, packing"), median(&packing), None);

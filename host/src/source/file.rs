@@ -4,7 +4,8 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
@@ -22,8 +23,12 @@ pub struct FileSource {
     name: String,
     bytes: u64,
     /// Made when somebody asks for it; `None` in it where there is none to be had.
-    mapping: OnceLock<Option<Mapping>>,
+    mapping: OnceLock<Option<Arc<Mapping>>>,
 }
+
+/// From this size on, pages leave the process on a thread of their own: for a few gigabytes that takes a good part of the
+/// time in which they go to a device.
+const WORTH_A_THREAD: usize = 64 << 20;
 
 impl FileSource {
     /// Takes an open file, which is mapped for whoever wants to look at its bytes in place.
@@ -44,8 +49,16 @@ impl FileSource {
         self.mapping.get_or_init(|| None);
     }
 
-    fn mapped(&self) -> Option<&Mapping> {
-        self.mapping.get()?.as_ref()
+    /// Whether its pages come one by one, each with a fault, so that reading it takes less time than mapping it where all of
+    /// it is wanted once. Other file systems keep what they have cached in larger pieces, and map many pages at a time.
+    pub(crate) fn has_single_pages(&self) -> bool {
+        let mut found = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+        // SAFETY: an open file, and a place for the answer, of which zeros are a value too.
+        let found = unsafe {
+            libc::fstatfs(self.file.as_raw_fd(), found.as_mut_ptr());
+            found.assume_init()
+        };
+        found.f_type == libc::TMPFS_MAGIC
     }
 
     /// Whether the file still has the length that it had when it was opened.
@@ -67,13 +80,33 @@ impl FileSource {
         ))
     }
 
-    /// Takes the pages that were looked at out of this process again. They stay in the system's cache, and come back
-    /// when they are looked at.
+    /// Takes the pages that were looked at out of this process again, some time soon. They stay in the system's cache, and
+    /// come back when they are looked at.
     pub(crate) fn trim(&self) {
-        if let Some(mapping) = self.mapped() {
+        let Some(Some(mapping)) = self.mapping.get() else { return };
+        if mapping.trimming.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let theirs = mapping.clone();
+        if !aside(mapping.bytes, move || theirs.trim()) {
             mapping.trim();
         }
     }
+}
+
+impl Drop for FileSource {
+    fn drop(&mut self) {
+        if let Some(mapping) = self.mapping.take().flatten() {
+            // It goes with its last share, here or there.
+            aside(mapping.bytes, move || drop(mapping));
+        }
+    }
+}
+
+/// Has `work` on a mapping of `bytes` bytes done by another thread, if that is worth it and there is one to be had.
+fn aside(bytes: usize, work: impl FnOnce() + Send + 'static) -> bool {
+    let thread = std::thread::Builder::new().name("crossdock-unmap".into());
+    bytes >= WORTH_A_THREAD && thread.spawn(work).is_ok()
 }
 
 impl ByteSource for FileSource {
@@ -101,13 +134,14 @@ impl ByteSource for FileSource {
     fn map(&self) -> Option<&[u8]> {
         // A file that cannot be mapped can still be read.
         let map = || usize::try_from(self.bytes).ok().and_then(|bytes| Mapping::new(&self.file, bytes));
-        self.mapping.get_or_init(map).as_ref().map(Mapping::bytes)
+        self.mapping.get_or_init(|| map().map(Arc::new)).as_deref().map(Mapping::bytes)
     }
 }
 
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    trimming: AtomicBool,
 }
 
 // SAFETY: a read-only mapping that nobody moves; it may be read and unmapped from any thread.
@@ -127,7 +161,7 @@ impl Mapping {
         if start == libc::MAP_FAILED {
             return None;
         }
-        NonNull::new(start.cast()).map(|start| Self { start, bytes })
+        NonNull::new(start.cast()).map(|start| Self { start, bytes, trimming: AtomicBool::new(false) })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -141,6 +175,7 @@ impl Mapping {
         // SAFETY: a read-only mapping of a file: dropping its pages changes no content, they are read again when
         // needed. The answer does not matter.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
+        self.trimming.store(false, Ordering::Relaxed);
     }
 }
 
@@ -148,5 +183,49 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: mapped in `new`, unmapped once; whoever read it held a share of the source.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// KiB of the file that are in this process; `None` where it is not mapped.
+    fn resident(name: &str) -> Option<u64> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.ends_with(name));
+        let rss = lines.find_map(|line| line.strip_prefix("Rss:"))?;
+        rss.trim().strip_suffix(" kB")?.parse().ok()
+    }
+
+    fn soon(what: &str, mut done: impl FnMut() -> bool) {
+        let start = Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(30), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_mapping_gives_its_pages_back_and_goes_whatever_its_size() {
+        let folder = tempfile::tempdir().unwrap();
+        for bytes in [100_000, WORTH_A_THREAD + 5] {
+            let name = format!("of-{bytes}-bytes");
+            let path = folder.path().join(&name);
+            std::fs::write(&path, vec![1; bytes]).unwrap();
+            let source = FileSource::new(File::open(&path).unwrap(), name.clone()).unwrap();
+            for _ in 0..2 {
+                assert_eq!(source.map().unwrap().iter().map(|b| usize::from(*b)).sum::<usize>(), bytes);
+                assert!(resident(&name).unwrap() as usize >= bytes / 1024);
+                source.trim();
+                soon("it is still here", || resident(&name).unwrap() == 0);
+                let trimming = &source.mapping.get().unwrap().as_ref().unwrap().trimming;
+                soon("nobody can trim it any more", || !trimming.load(Ordering::Relaxed));
+            }
+            drop(source);
+            soon("it is still mapped", || resident(&name).is_none());
+        }
     }
 }

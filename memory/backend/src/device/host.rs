@@ -231,7 +231,8 @@ impl DeviceBackend for HostDevice {
     }
 }
 
-fn physical_memory_bytes() -> u64 {
+/// Bytes of memory that the machine has; 0 where it does not say.
+pub fn physical_memory_bytes() -> u64 {
     // SAFETY: both names are known to the platform; an answer of -1 is dealt with.
     let (pages, page_bytes) =
         unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };

@@ -10,6 +10,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 use crate::resource::Resource;
 
 pub(crate) use host::HostDevice;
+pub use host::physical_memory_bytes;
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! LZ4 frames.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
 use lz4_sys::{
@@ -10,7 +10,8 @@ use lz4_sys::{
 };
 
 thread_local! {
-    static DECOMPRESS: RefCell<Option<Decompressor>> = const { RefCell::new(None) };
+    /// One that no frame uses.
+    static DECOMPRESS: Cell<Option<Decompressor>> = const { Cell::new(None) };
 }
 
 // Parts of the same library that its crate leaves out.
@@ -25,16 +26,13 @@ unsafe extern "C" {
     ) -> usize;
 }
 
+/// How much of a frame is read at once where it is not in memory: blocks of it, that are in the core's cache when they are
+/// unpacked.
+pub const PIECE_BYTES: usize = 256 << 10;
+
 /// The most that a frame of `stored` bytes can hold: each byte of a match length adds 255 at most.
 pub fn most_bytes(stored: usize) -> usize {
     stored.saturating_mul(255).saturating_add(64 << 10)
-}
-
-pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
-    DECOMPRESS.with_borrow_mut(|context| match context {
-        Some(context) => context.run(from, to),
-        None => context.insert(Decompressor::new()?).run(from, to),
-    })
 }
 
 /// Makes a frame in `scratch`; its length. In one call, because a context that was used before may find other matches: the
@@ -47,6 +45,62 @@ pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
 }
 
+/// A frame that is unpacked while its bytes come in.
+pub struct Frame<'a> {
+    to: &'a mut [u8],
+    written: usize,
+    ended: bool,
+    /// Bytes that came after its end.
+    after: usize,
+    /// Given back in the end.
+    context: Option<Decompressor>,
+}
+
+impl<'a> Frame<'a> {
+    /// It shall hold exactly as many bytes as `to` has.
+    pub fn new(to: &'a mut [u8]) -> Result<Self, String> {
+        let context = match DECOMPRESS.take() {
+            Some(context) => context.reset(),
+            None => Decompressor::new()?,
+        };
+        Ok(Self { to, written: 0, ended: false, after: 0, context: Some(context) })
+    }
+
+    /// The next bytes of it.
+    pub fn add(&mut self, mut from: &[u8]) -> Result<(), String> {
+        while !self.ended && !from.is_empty() {
+            let Some(context) = &mut self.context else { break };
+            let (read, written, ended) = context.run(from, self.to, self.written)?;
+            if read == 0 && written == 0 {
+                return Err("holds more".into());
+            }
+            from = from.get(read..).unwrap_or_default();
+            self.written += written;
+            self.ended = ended;
+        }
+        self.after += from.len();
+        if super::is_padding(self.after, from) {
+            return Ok(());
+        }
+        Err(format!("is followed by {} more bytes", self.after))
+    }
+
+    /// Whether it was whole.
+    pub fn end(self) -> Result<(), String> {
+        match (self.ended, self.written) {
+            (false, _) => Err("is cut off".into()),
+            (true, written) if written != self.to.len() => Err(format!("holds {written}")),
+            (true, _) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Frame<'_> {
+    fn drop(&mut self) {
+        DECOMPRESS.set(self.context.take());
+    }
+}
+
 struct Decompressor(LZ4FDecompressionContext);
 
 impl Decompressor {
@@ -57,42 +111,25 @@ impl Decompressor {
         Ok(Self(context))
     }
 
-    fn run(&mut self, from: &[u8], to: &mut [u8]) -> Result<(), String> {
-        // SAFETY: a context of this library's; this makes it forget a frame that an earlier error broke off.
+    /// Makes it forget a frame that an error broke off.
+    fn reset(self) -> Self {
+        // SAFETY: a context of this library's.
         unsafe { LZ4F_resetDecompressionContext(self.0) };
+        self
+    }
+
+    /// Unpacks some of `from` behind the first `written` bytes of `to`: how much was read, how much written, and whether
+    /// the frame ended there.
+    fn run(&mut self, from: &[u8], to: &mut [u8], written: usize) -> Result<(usize, usize, bool), String> {
         // The target stays where it is until the frame ends, so the library need not keep a window of its own.
         let options = LZ4FDecompressOptions { stable_dst: 1, reserved: [0; 3] };
-        let (mut read, mut written) = (0, 0);
-        loop {
-            let (mut n_from, mut n_to) = (from.len() - read, to.len() - written);
-            // SAFETY: both ranges are what is left of the slices; the library reads and writes no more than that, and
-            // tells how much it did.
-            let hint = checked(unsafe {
-                LZ4F_decompress(
-                    self.0,
-                    to[written..].as_mut_ptr(),
-                    &mut n_to,
-                    from[read..].as_ptr(),
-                    &mut n_from,
-                    &options,
-                )
-            })?;
-            read += n_from;
-            written += n_to;
-            if hint == 0 {
-                break;
-            }
-            if n_from == 0 && n_to == 0 {
-                return Err(if read == from.len() { "is cut off".into() } else { "holds more".into() });
-            }
-        }
-        if written != to.len() {
-            return Err(format!("holds {written}"));
-        }
-        if !super::is_padding(&from[read..]) {
-            return Err(format!("is followed by {} more bytes", from.len() - read));
-        }
-        Ok(())
+        let to = to.get_mut(written..).unwrap_or_default();
+        let (mut n_from, mut n_to) = (from.len(), to.len());
+        // SAFETY: the library reads and writes no more than the slices have, and tells how much it did.
+        let hint = checked(unsafe {
+            LZ4F_decompress(self.0, to.as_mut_ptr(), &mut n_to, from.as_ptr(), &mut n_from, &options)
+        })?;
+        Ok((n_from, n_to, hint == 0))
     }
 }
 

@@ -116,18 +116,32 @@ impl Codec {
 
     /// Fills `to` with what the frame in `from` holds: exactly that many bytes.
     pub fn decompress(self, from: &[u8], to: &mut [u8]) -> Result<()> {
-        let result = match self {
-            Self::Lz4 => lz4::decompress(from, to),
-            Self::Zstd => zstd::decompress(from, to),
-        };
-        result.map_err(|why| {
+        self.decompress_pieces(from.len(), to, |_, next| next(from))
+    }
+
+    /// The same for a frame of `bytes` bytes that `read` hands over, in order, in pieces of no more than it is told.
+    pub fn decompress_pieces(
+        self,
+        bytes: usize,
+        to: &mut [u8],
+        read: impl FnOnce(usize, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let room = to.len();
+        let bad = |why| {
+            let name = self.name();
             Error::bad_data(format!(
-                "a {} frame of {} bytes that claims {} uncompressed bytes {why}",
-                self.name(),
-                from.len(),
-                to.len()
+                "a {name} frame of {bytes} bytes that claims {room} uncompressed bytes {why}"
             ))
-        })
+        };
+        match self {
+            Self::Lz4 => {
+                let mut frame = lz4::Frame::new(to).map_err(bad)?;
+                read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad))?;
+                frame.end().map_err(bad)
+            }
+            // Whole: otherwise the library unpacks into a window of its own, and copies.
+            Self::Zstd => read(usize::MAX, &mut |frame| zstd::decompress(frame, to).map_err(bad)),
+        }
     }
 
     /// The buffer to store for `from`, prefix included; stored plain where the frame would not be shorter.
@@ -154,9 +168,10 @@ impl Codec {
     }
 }
 
-/// What may follow a frame inside its buffer: the padding that some writers count in.
-fn is_padding(rest: &[u8]) -> bool {
-    rest.len() < 64 && rest.iter().all(|b| *b == 0)
+/// Whether `part`, of the `bytes` bytes that follow a frame inside its buffer, may be the padding that some writers count
+/// in.
+fn is_padding(bytes: usize, part: &[u8]) -> bool {
+    bytes < 64 && part.iter().all(|b| *b == 0)
 }
 
 #[cfg(test)]

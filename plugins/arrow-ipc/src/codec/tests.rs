@@ -114,3 +114,22 @@ fn flipped_bits_never_do_more_than_fail() {
         }
     }
 }
+
+#[test]
+fn a_frame_may_come_in_pieces_of_any_size() {
+    let from = sample(200_003);
+    let mut stored = Codec::Lz4.compress(&from).unwrap();
+    stored.extend_from_slice(&[0; 40]);
+    let unpack = |frame: &[u8], most: usize| {
+        let mut out = vec![0; from.len()];
+        let each = |_, next: &mut dyn FnMut(&[u8]) -> Result<()>| frame.chunks(most).try_for_each(next);
+        Codec::Lz4.decompress_pieces(frame.len(), &mut out, each).map(|()| out)
+    };
+    for most in [1, 3, 4_096, 65_536, 1 << 20] {
+        let frame = &stored[PREFIX_BYTES..];
+        assert_eq!(unpack(frame, most).unwrap(), from, "{most}");
+        for wrong in [&frame[..frame.len() - 60], &[frame, &[0; 30]].concat(), &[frame, &[1]].concat()] {
+            assert!(unpack(wrong, most).is_err(), "{most}");
+        }
+    }
+}

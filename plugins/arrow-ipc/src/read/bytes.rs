@@ -23,6 +23,19 @@ thread_local! {
 /// What a thread keeps of it.
 const MOST_KEPT_BYTES: usize = 16 << 20;
 
+/// Runs `f` with `bytes` bytes of memory that the thread keeps.
+fn with_room<T>(bytes: usize, f: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+    let mut room = READ.take();
+    if room.len() < bytes {
+        room.resize(bytes, 0);
+    }
+    let result = f(room.get_mut(..bytes).unwrap_or_default());
+    if room.len() <= MOST_KEPT_BYTES {
+        READ.set(room);
+    }
+    result
+}
+
 /// A source of known length.
 pub struct Stored {
     source: Source,
@@ -50,19 +63,38 @@ impl Stored {
     /// reasonable one; that the range lies in the source is checked here.
     pub fn with<T>(&self, offset: u64, bytes: usize, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
         self.check(offset, bytes as u64)?;
+        match self.mapped(offset, bytes) {
+            Some(slice) => f(slice),
+            None => with_room(bytes, |room| {
+                self.source.read_exact_at(offset, room)?;
+                f(room)
+            }),
+        }
+    }
+
+    /// Runs `f` on `bytes` bytes from `offset` on, in order: at once where they are in place, else on pieces of `most`
+    /// bytes, each read for it.
+    fn in_pieces(
+        &self,
+        offset: u64,
+        bytes: usize,
+        most: usize,
+        f: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.check(offset, bytes as u64)?;
         if let Some(slice) = self.mapped(offset, bytes) {
             return f(slice);
         }
-        let mut read = READ.take();
-        if read.len() < bytes {
-            read.resize(bytes, 0);
-        }
-        let to = read.get_mut(..bytes).unwrap_or_default();
-        let result = self.source.read_exact_at(offset, to).and_then(|()| f(to));
-        if read.len() <= MOST_KEPT_BYTES {
-            READ.set(read);
-        }
-        result
+        with_room(most.min(bytes), |room| {
+            let mut done = 0;
+            while done < bytes {
+                let piece = room.get_mut(..most.min(bytes - done)).unwrap_or_default();
+                self.source.read_exact_at(offset + done as u64, piece)?;
+                f(piece)?;
+                done += piece.len();
+            }
+            Ok(())
+        })
     }
 
     /// Fills `to` from `offset` on.
@@ -134,17 +166,24 @@ impl Bytes {
     pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         match self {
             Self::Stored { file, start, .. } => file.read(start + offset, to),
-            Self::Arrived { .. } => self.with(offset, to.len(), |from| {
+            Self::Arrived { .. } => self.in_pieces(offset, to.len(), usize::MAX, &mut |from| {
                 to.copy_from_slice(from);
                 Ok(())
             }),
         }
     }
 
-    /// Runs `f` on `bytes` bytes from `offset` on, in place or read for it.
-    pub fn with<T>(&self, offset: u64, bytes: usize, f: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+    /// Runs `f` on `bytes` bytes from `offset` on, in order: at once where they are in place, else on pieces of `most`
+    /// bytes, each read for it.
+    pub fn in_pieces(
+        &self,
+        offset: u64,
+        bytes: usize,
+        most: usize,
+        f: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         match self {
-            Self::Stored { file, start, .. } => file.with(start + offset, bytes, f),
+            Self::Stored { file, start, .. } => file.in_pieces(start + offset, bytes, most, f),
             Self::Arrived { block, stream } => {
                 let offset =
                     usize::try_from(offset).map_err(|_| Error::internal("an offset beyond memory"))?;

@@ -168,10 +168,12 @@ impl Loading {
                     let body = body.clone();
                     let mut piece = piece;
                     Box::new(move || {
-                        body.with(at, length - PREFIX_BYTES, |frame| {
-                            codec.decompress(frame, piece.bytes_mut())
-                        })
-                        .map_err(|e| e.context(format_args!("buffer {i}")))
+                        let bytes = length - PREFIX_BYTES;
+                        let read = |most: usize, next: &mut dyn FnMut(&[u8]) -> Result<()>| {
+                            body.in_pieces(at, bytes, most, next)
+                        };
+                        let unpacked = codec.decompress_pieces(bytes, piece.bytes_mut(), read);
+                        unpacked.map_err(|e| e.context(format_args!("buffer {i}")))
                     })
                 }
             };
