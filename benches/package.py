@@ -2,6 +2,7 @@
 
     PYTHONPATH=$(cargo xtask python --release) python benches/package.py [--device cuda:0] [--json FILE]
     ... --large-mib 8192 [--folder /dev/shm]      one large file instead, as `crossdock-benches --only ipc` reads
+    ... --decoding                                arrays that vortex-data encodes
 
 Peers that are not installed are left out, by name."""
 
@@ -168,13 +169,58 @@ def large(session, mib, folder, pyarrow):
         path.unlink(missing_ok=True)
 
 
+def decoding(numpy, pyarrow):
+    """Arrays that vortex-data encodes, decoded here and by it, on one thread each; GB/s of what comes out."""
+    vortex = peer("vortex")
+    if vortex is None:
+        print(f"left out, for want of: {', '.join(sorted(MISSING))}")
+        return
+    rows, random = 4_000_000, numpy.random.default_rng(1)
+    cases = {
+        "u32, 6 bits": random.integers(0, 64, rows).astype("u4"),
+        "u32 above a reference": (random.integers(0, 1000, rows) + 10**6).astype("u4"),
+        "i64 above a reference": random.integers(-(1 << 16), 1 << 16, rows),
+        "u32 with 0.5% patches": numpy.where(
+            random.random(rows) < 0.005, random.integers(0, 2**31, rows), random.integers(0, 100, rows)
+        ).astype("u4"),
+        "f64 of 2 decimals": numpy.round(random.random(rows) * 1000, 2),
+        "f32 of 1 decimal": numpy.round(random.random(rows) * 100, 1).astype("f4"),
+        "f64, random": random.random(rows),
+        "i64, 50 values": random.choice(random.integers(0, 10**12, 50), rows),
+        "i64, runs of 64": numpy.repeat(random.integers(0, 10**9, rows // 64), 64),
+        "i64, a sequence": numpy.arange(rows) * 3,
+        "text, addresses": numpy.array(
+            [f"https://example.org/{n}/{n % 97}" for n in random.integers(0, 5000, 200_000)]
+        ),
+    }
+    session = cd.Session(threads=1)
+    print("| decoded, encodings | GB/s | vortex-data | ratio |\n|---|---|---|---|")
+    for what, values in cases.items():
+        array = vortex.compress(vortex.array(pyarrow.array(values)))
+        nbytes, times = session.from_vortex(array).nbytes, ([], [])
+        for _ in range(RUNS):
+            for decode, taken in zip((session.from_vortex, lambda a: a.to_arrow_array()), times, strict=True):
+                start = time.perf_counter_ns()
+                decode(array)
+                taken.append(time.perf_counter_ns() - start)
+        ours, theirs = (nbytes / statistics.median(taken) for taken in times)
+        node, ids = array.__vortex_array_metadata__(), []
+        while node:
+            ids.append(node[0].split(".")[-1])
+            node = node[5][0] if node[5] else None
+        print(f"| {what}: {' of '.join(ids)} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.2f} |", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="where the session is: cpu, cuda:N")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--large-mib", type=int, metavar="N", help="read a file of N MiB instead")
+    parser.add_argument("--decoding", action="store_true", help="decode what vortex-data encodes instead")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where that file is made, and removed")
     arguments = parser.parse_args()
+    if arguments.decoding:
+        return decoding(peer("numpy"), peer("pyarrow"))
     session, rows = cd.Session(arguments.device), Rows()
     if arguments.large_mib:
         import pyarrow.ipc

@@ -58,6 +58,16 @@ impl DeviceArray {
         array.checked()
     }
 
+    /// An array without values.
+    pub fn empty(data_type: &DataType) -> Result<Self> {
+        let layout = layout(data_type);
+        let children = (0..layout.children.len()).filter_map(|i| layout.children.get(i));
+        let children = children.map(|field| Self::empty(field.data_type())).collect::<Result<_>>()?;
+        let dictionary = layout.dictionary.map(|(_, values)| Self::empty(values)).transpose()?;
+        let buffers = vec![None; layout.n_buffers()];
+        Self::try_new(data_type.clone(), 0, 0, Some(0), buffers, children, dictionary)
+    }
+
     /// The type.
     pub fn data_type(&self) -> &DataType {
         &self.data_type

@@ -2,6 +2,7 @@
 //! in the same run. Medians; the two sides take turns, so that a machine that drifts drifts for both.
 
 mod c_device;
+mod decode;
 mod dlpack;
 mod files;
 mod ipc;
@@ -94,6 +95,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         kernels::rates()?;
         // They need neither a peer nor files.
         if arguments.only.as_deref() == Some("kernels") {
+            return Ok(());
+        }
+    }
+    if wanted("decode") {
+        eprintln!("decode ...");
+        decode::rates()?;
+        if arguments.only.as_deref() == Some("decode") {
             return Ok(());
         }
     }

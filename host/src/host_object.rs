@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use crossdock_memory_backend::Account;
-use crossdock_plugin_api::{SessionSettings, abi};
+use crossdock_plugin_api::door::Poison;
+use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
 use crate::janitor;
+use crate::session::WeakSession;
 
 /// The host's own reference to one instance's host object.
 pub(crate) struct HostObject(Arc<Shared>);
@@ -19,6 +21,8 @@ struct Shared {
     abi: abi::Host,
     log: abi::HostLog,
     session: abi::HostSession,
+    decode: abi::HostDecode,
+    decoder: WeakSession,
     account: Arc<Account>,
     plugin: String,
     /// Who listened on the thread that made the object: what the plugin says on threads of its own is heard there too.
@@ -32,7 +36,12 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl HostObject {
-    pub(crate) fn new(plugin: &str, account: Arc<Account>, settings: SessionSettings) -> Self {
+    pub(crate) fn new(
+        plugin: &str,
+        account: Arc<Account>,
+        settings: SessionSettings,
+        decoder: WeakSession,
+    ) -> Self {
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
             abi: abi::Host {
                 struct_size: size_of::<abi::Host>(),
@@ -55,6 +64,12 @@ impl HostObject {
                 threads: u32::try_from(settings.threads).unwrap_or(u32::MAX),
                 reserved: 0,
             },
+            decode: abi::HostDecode {
+                struct_size: size_of::<abi::HostDecode>(),
+                decode: Some(decode),
+                private_data: shared.as_ptr().cast_mut().cast(),
+            },
+            decoder,
             account,
             plugin: plugin.to_string(),
             listener: tracing::dispatcher::get_default(|listener| {
@@ -102,6 +117,8 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
         std::ptr::from_ref(&shared.log).cast()
     } else if id == abi::HOST_SESSION_ID {
         std::ptr::from_ref(&shared.session).cast()
+    } else if id == abi::HOST_DECODE_ID {
+        std::ptr::from_ref(&shared.decode).cast()
     } else {
         std::ptr::null()
     }
@@ -112,7 +129,7 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
         return;
     }
     // A subscriber is the application's code: its panic must not unwind into the plugin.
-    crossdock_plugin_api::door::Poison::new().leave(|| {
+    Poison::new().leave(|| {
         // SAFETY: the log is a field of the `Shared` that `private_data` points at, and lives as long as it.
         let Shared { plugin, listener, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
         // SAFETY: the plugin's string, alive for the call.
@@ -130,6 +147,31 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
             None => tell(),
         }
     });
+}
+
+unsafe extern "C" fn decode(
+    this: *const abi::HostDecode,
+    call: *const abi::Call,
+    array: *mut abi::EncodedArray,
+    out: *mut abi::Batch,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // Taken before anything can fail, for the caller does not release it any more.
+    // SAFETY: null, or the plugin's array, which it hands over.
+    let array = unsafe { Owned::take(array) };
+    let body = || {
+        let gone = || Error::invalid_argument("the session that would decode the array is closed");
+        // SAFETY: null, or the field of the `Shared` that `private_data` points at, which the plugin keeps by a reference.
+        let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
+        let session = shared.and_then(|shared| shared.decoder.upgrade()).ok_or_else(gone)?;
+        // SAFETY: the plugin's call, alive for this one, and its array, of which it vouches that the lists are as long as they
+        // say.
+        let (call, array) = unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?) };
+        // SAFETY: the plugin's out parameter.
+        unsafe { session.decode_for_plugin(&call, array)?.put(out, "decode") }
+    };
+    // SAFETY: the plugin's error struct.
+    unsafe { Poison::new().enter(err, body) }
 }
 
 #[cfg(test)]
@@ -165,7 +207,7 @@ mod tests {
     fn object() -> HostObject {
         let account = Backend::builder().build().account("a plugin");
         let settings = SessionSettings { device: Device::CPU, memory_limit_bytes: 0, threads: 1 };
-        HostObject::new("a plugin", account, settings)
+        HostObject::new("a plugin", account, settings, WeakSession::default())
     }
 
     fn speak(object: &HostObject) {

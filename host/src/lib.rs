@@ -37,7 +37,9 @@
 
 mod capsules;
 pub mod convert;
+mod decode;
 pub mod discovery;
+mod encoded;
 mod error;
 mod host;
 mod host_object;

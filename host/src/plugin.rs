@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
-    Error as ApiError, ExporterHandle, Format, ImporterHandle, Instance, SessionSettings,
+    EncodingHandle, Error as ApiError, ExporterHandle, Format, ImporterHandle, Instance, SessionSettings,
 };
 
 use crate::error::{Error, Result};
@@ -14,6 +14,7 @@ use crate::host_object::HostObject;
 use crate::janitor::{self, Retired};
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
+use crate::session::WeakSession;
 
 /// An instance that a session made of a loaded plugin. Streams and writers that it opened share it; when the last of
 /// them is gone, and everything that the plugin lent out, the instance is destroyed.
@@ -22,39 +23,45 @@ pub struct Plugin {
     account: Arc<Account>,
     importer_formats: Vec<Format>,
     exporter_formats: Vec<Format>,
+    encodings: Vec<String>,
     /// Whether it has said that it panicked: nothing more is to be had of it.
     poisoned: AtomicBool,
     retired: ManuallyDrop<Retired>,
 }
 
 impl Plugin {
-    /// Makes an instance and asks for its formats.
+    /// Makes an instance and asks for its formats and encodings.
     pub(crate) fn create(
         loaded: Loaded,
         account: Arc<Account>,
         settings: SessionSettings,
+        session: WeakSession,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
-        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings);
+        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
         // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
         // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
         // Arc of this plugin.
         let instance = unsafe { Instance::create(loaded.entry, host.as_ptr()) }.map_err(refuse)?;
         let own_references = host.references();
         let retired = ManuallyDrop::new(Retired { instance, host, own_references });
-        let (importer_formats, exporter_formats) = (Vec::new(), Vec::new());
+        let (importer_formats, exporter_formats, encodings) = (Vec::new(), Vec::new(), Vec::new());
         let poisoned = AtomicBool::new(false);
-        let mut plugin = Self { loaded, account, importer_formats, exporter_formats, poisoned, retired };
-        plugin.ask_formats().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
+        let mut plugin =
+            Self { loaded, account, importer_formats, exporter_formats, encodings, poisoned, retired };
+        plugin.ask().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
         Ok(Arc::new(plugin))
     }
 
-    fn ask_formats(&mut self) -> Result<(), ApiError> {
+    fn ask(&mut self) -> Result<(), ApiError> {
         if let Some(importer) = self.retired.instance.importer() {
             self.importer_formats = importer.formats().map_err(|e| e.context("its importer's formats"))?;
         }
         if let Some(exporter) = self.retired.instance.exporter() {
             self.exporter_formats = exporter.formats().map_err(|e| e.context("its exporter's formats"))?;
+        }
+        if let Some(encoding) = self.retired.instance.encoding() {
+            self.encodings = encoding.ids().map_err(|e| e.context("its encodings"))?;
         }
         Ok(())
     }
@@ -77,6 +84,16 @@ impl Plugin {
     /// The formats that it writes.
     pub fn exporter_formats(&self) -> &[Format] {
         &self.exporter_formats
+    }
+
+    /// The ids of the encodings that it decodes.
+    pub fn encodings(&self) -> &[String] {
+        &self.encodings
+    }
+
+    /// Its encodings, if it has any.
+    pub(crate) fn encoding(&self) -> Option<EncodingHandle<'_>> {
+        self.retired.instance.encoding()
     }
 
     /// Its importer, or an error that says that it has none.

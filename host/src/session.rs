@@ -1,6 +1,6 @@
 //! A session: a device, settings, and plugin instances of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
@@ -18,6 +18,16 @@ pub struct Session(Arc<Inner>);
 
 /// An instance of each plugin that can be loaded.
 type Instances = Arc<[Arc<Plugin>]>;
+
+/// A session that may be gone.
+#[derive(Clone, Default)]
+pub(crate) struct WeakSession(Weak<Inner>);
+
+impl WeakSession {
+    pub(crate) fn upgrade(&self) -> Option<Session> {
+        self.0.upgrade().map(Session)
+    }
+}
 
 struct Inner {
     host: Host,
@@ -81,7 +91,7 @@ impl SessionBuilder {
             threads: self.host.threads(),
         };
         let account = self.host.backend().account("host");
-        let object = HostObject::new("host", account.clone(), settings);
+        let object = HostObject::new("host", account.clone(), settings, WeakSession::default());
         let device = |source| Error::Device { what: format!("cannot work on {}", self.device), source };
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) }.map_err(device)?;
@@ -155,10 +165,14 @@ impl Session {
     /// # Errors
     /// Only of this library's own making.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
-        let object = HostObject::new(name, self.0.host.backend().account(name), self.0.settings);
+        let object = HostObject::new(name, self.0.host.backend().account(name), self.0.settings, self.weak());
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
         handle.map_err(|error| Error::data("cannot lend the host", error))
+    }
+
+    fn weak(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.0))
     }
 
     pub(crate) fn account(&self) -> &Account {
@@ -230,7 +244,8 @@ impl Session {
     pub(crate) fn fresh(&self, name: &str, account: &str) -> Result<Arc<Plugin>> {
         let loaded = self.0.host.load(name)?;
         let account = self.0.host.backend().account(account);
-        Plugin::create(loaded, account, self.0.settings).map_err(|refused| Error::Refused(Arc::new(refused)))
+        Plugin::create(loaded, account, self.0.settings, self.weak())
+            .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 
     /// Runs `choose` over the formats of all plugins; where it finds nothing, a plugin that failed to load, if it was

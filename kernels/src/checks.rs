@@ -22,9 +22,9 @@ impl<'a> Checks<'a> {
         Self::default()
     }
 
-    /// Whether nothing was asked.
+    /// Whether there is nothing to launch.
     pub fn is_empty(&self) -> bool {
-        self.n == 0
+        self.jobs.is_empty()
     }
 
     /// The next `n` cells: the number of the first.
@@ -42,9 +42,11 @@ impl<'a> Checks<'a> {
         self.jobs.push(row, blocks, args)
     }
 
-    /// Launches all of them and waits for the answers.
+    /// Launches all of them, in the order in which each kernel was first asked for, and waits for the answers, if there are
+    /// to be any.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
         if self.n == 0 {
+            self.jobs.launch(stream)?;
             return Ok(Findings::default());
         }
         let mut cells = Cells::new(stream, self.n)?;

@@ -81,6 +81,11 @@ pub(crate) fn wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE, WAVE)
 }
 
+/// One for each `bytes_each`, for what divides its work so.
+pub(crate) fn parts(bytes: usize, bytes_each: usize) -> u32 {
+    bytes.div_ceil(bytes_each).clamp(1, 1 << 20) as u32
+}
+
 /// Where there are fewer than `wave`, a step each.
 fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
     let steps = bytes.div_ceil(THREADS * 16).max(1);

@@ -133,7 +133,13 @@ pub static TABLE: &[&Row] = &[
     &crate::offsets::REBASE_OFFSETS,
     &crate::run_ends::CHECK_RUN_ENDS,
     &crate::shift::SHIFT_BITS,
+    &crate::take::EXPAND_RUNS,
+    &crate::take::PATCH,
+    &crate::take::TAKE,
     &crate::unions::CHECK_UNION,
+    &crate::unpack::MAP,
+    &crate::unpack::SEQUENCE,
+    &crate::unpack::UNPACK,
     &crate::utf8::CHECK_UTF8,
     &crate::views::CHECK_VIEWS,
 ];

@@ -438,7 +438,9 @@ typedef struct crossdock_exporter {
 
 /* --------------------------------------------------------------------------------------- interfaces: encoding --- */
 
-/* A physical buffer of an encoded array. `sync_event` as in ArrowDeviceArray. */
+/* A physical buffer of an encoded array. `address` is a multiple of `alignment`, or NULL where there are no bytes;
+ * `sync_event` as in ArrowDeviceArray. Whoever decodes the node may move it out (leaving `release` NULL), so that what it
+ * makes lies in it. */
 typedef struct crossdock_encoded_buffer {
   size_t struct_size;
   const void* address;
@@ -450,7 +452,8 @@ typedef struct crossdock_encoded_buffer {
   void* private_data;
 } crossdock_encoded_buffer;
 
-/* A node of the metadata tree, which is a flat table in pre-order instead of a recursion. */
+/* A node of the metadata tree, which is a flat table in pre-order instead of a recursion. Each buffer is one node's: in the
+ * order of the nodes their buffers make up the array's list. */
 typedef struct crossdock_encoded_node {
   size_t struct_size;
   crossdock_str encoding;           /* an id, with its version where it has one */
@@ -462,6 +465,10 @@ typedef struct crossdock_encoded_node {
   uint32_t n_buffers;
   uint32_t n_children; /* the first is the next node; each next one follows its sibling's last descendant */
   uint32_t reserved;
+  /* Where `schema` is NULL: the logical type as Vortex writes it (the flatbuffer DType). Only importers of such arrays take
+   * them; what is decoded has schemas. */
+  const void* dtype;
+  size_t dtype_bytes;
 } crossdock_encoded_node;
 
 typedef struct crossdock_encoded_array {
@@ -495,6 +502,18 @@ typedef struct crossdock_encoding {
   crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array,
                            size_t node, crossdock_batch* children, size_t n_children, crossdock_batch* out,
                            crossdock_error* err);
+  /* [any-thread] How the node would be decoded for `wanted`: on `out_device`, which is `wanted` or the CPU, and for each node
+   * below it, in pre-order, whether it is to be given decoded (1) or left as it is (0): then it is this plugin's to check and
+   * to decode. What is below a decoded one does not count. `out_decoded` holds 1 for its children and 0 for the others on
+   * entry. Without this function: on the CPU, by `decode`. */
+  crossdock_code (*plan)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_device wanted,
+                         crossdock_device* out_device, uint8_t* out_decoded, size_t n_below, crossdock_error* err);
+  /* [any-thread] Decodes the node as `plan` said, on the call's device, where its buffers are. `below` has an entry for each
+   * node below this one, in pre-order: a batch of one column for those that are given decoded, a released one for the others.
+   * It takes them, on failure too. `out` becomes a batch of one column, of the node's type and length. There if `plan` is. */
+  crossdock_code (*decode_planned)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array,
+                                   size_t node, crossdock_batch* below, size_t n_below, crossdock_batch* out,
+                                   crossdock_error* err);
 } crossdock_encoding;
 
 /* ------------------------------------------------------------------------------------------ the host's offers --- */
@@ -526,6 +545,17 @@ typedef struct crossdock_host_log {
   void (*write)(const struct crossdock_host_log*, int32_t level, crossdock_str message);
   void* private_data;
 } crossdock_host_log;
+
+#define CROSSDOCK_HOST_DECODE_ID "crossdock.host.decode/1"
+
+/* Encoded arrays, decoded by the plugins that the instance's session has for their encodings. */
+typedef struct crossdock_host_decode {
+  size_t struct_size;
+  /* [any-thread] Takes `array`, on failure too. `out` becomes a batch of one column on the call's device. */
+  crossdock_code (*decode)(const struct crossdock_host_decode*, const crossdock_call* call, crossdock_encoded_array* array,
+                           crossdock_batch* out, crossdock_error* err);
+  void* private_data;
+} crossdock_host_decode;
 
 #define CROSSDOCK_HOST_SESSION_ID "crossdock.host.session/1"
 

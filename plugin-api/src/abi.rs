@@ -287,6 +287,8 @@ abi! {
         n_buffers: u32,
         n_children: u32,
         reserved: u32,
+        dtype: *const c_void,
+        dtype_bytes: usize,
     }
     struct EncodedArray {
         struct_size: usize,
@@ -297,6 +299,7 @@ abi! {
         release: Option<unsafe extern "C" fn(*mut EncodedArray)>,
         private_data: *mut c_void,
     }
+    #[derive(Clone, Copy)]
     struct Encoding {
         struct_size: usize,
         ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
@@ -306,6 +309,10 @@ abi! {
             *mut Error) -> Code>,
         decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
             *mut Batch, *mut Error) -> Code>,
+        plan: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, Device, *mut Device, *mut u8,
+            usize, *mut Error) -> Code>,
+        decode_planned: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch,
+            usize, *mut Batch, *mut Error) -> Code>,
     }
     #[derive(Clone, Copy)]
     struct Host {
@@ -330,6 +337,12 @@ abi! {
         memory_limit: u64,
         threads: u32,
         reserved: u32,
+    }
+    #[derive(Clone, Copy)]
+    struct HostDecode {
+        struct_size: usize,
+        decode: Option<unsafe extern "C" fn(*const HostDecode, *const Call, *mut EncodedArray, *mut Batch, *mut Error) -> Code>,
+        private_data: *mut c_void,
     }
     struct Allocation {
         address: *mut c_void,
@@ -487,6 +500,7 @@ zeroed!(
     Host,
     HostLog,
     HostSession,
+    HostDecode,
     Allocation,
     Pointer,
     DeviceInfo,
@@ -518,6 +532,7 @@ sized!(
     Host,
     HostLog,
     HostSession,
+    HostDecode,
     Pointer,
     DeviceInfo,
     Kernel,

@@ -52,9 +52,13 @@ pub struct Call<'a> {
 impl<'a> Call<'a> {
     /// # Safety
     /// `call` is null or points at a `crossdock_call` that lives, with what it points at, for `'a`.
-    pub(crate) unsafe fn read(call: *const abi::Call) -> Result<Self> {
+    pub unsafe fn read(call: *const abi::Call) -> Result<Self> {
         // SAFETY: the caller's word.
         unsafe { told::lent(call) }.map(|raw| Self { raw })
+    }
+
+    pub(crate) fn as_ptr(&self) -> *const abi::Call {
+        &raw const *self.raw
     }
 
     /// Where results are to be.

@@ -63,5 +63,6 @@ pub const IMPORTER_ID: &core::ffi::CStr = c"crossdock.importer/1";
 pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
 pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
 pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
+pub const HOST_DECODE_ID: &core::ffi::CStr = c"crossdock.host.decode/1";
 pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
 pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";

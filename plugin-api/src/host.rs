@@ -4,7 +4,10 @@ use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
 use crate::abi;
+use crate::call::Call;
+use crate::encoded::EncodedArray;
 use crate::error::{Error, Result};
+use crate::owned::Owned;
 use crate::told::{self, Told};
 
 /// A counted reference to the `crossdock_host` that made this instance. Whatever the plugin lends out holds one, so
@@ -91,6 +94,26 @@ impl Host {
             memory_limit_bytes: session.memory_limit,
             threads: session.threads.max(1) as usize,
         })
+    }
+
+    /// Has the session that the instance belongs to decode an array, by the plugins that it has for its encodings: a batch of
+    /// one column on the call's device.
+    ///
+    /// # Errors
+    /// `UNSUPPORTED` where the host offers no decoding; what is wrong with the array.
+    pub fn decode(&self, call: &Call<'_>, array: EncodedArray) -> Result<Owned<abi::Batch>> {
+        let none = || Error::unsupported("this host decodes no encoded arrays");
+        // SAFETY: `HostDecode` is what the header defines for this id.
+        let (decoder, table) =
+            unsafe { self.interface::<abi::HostDecode>(abi::HOST_DECODE_ID) }.ok_or_else(none)?;
+        let decode = table.decode.ok_or_else(none)?;
+        let (mut array, mut out) = (array.into_raw(), abi::Batch::new());
+        // SAFETY: the host's own function; the array is handed over, the rest is borrowed for the call.
+        Error::check(|err| unsafe {
+            decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), &mut out, err)
+        })?;
+        // SAFETY: on success the batch is ours.
+        Ok(unsafe { Owned::new(out) })
     }
 
     /// How many threads to keep busy: what the session says, else what the machine has.

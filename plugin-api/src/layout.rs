@@ -58,12 +58,13 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_plan" = Plan { struct_size, columns, n_columns, release, private_data }
         "crossdock_exporter" = Exporter { struct_size, formats, plan, begin }
         "crossdock_encoded_buffer" = EncodedBuffer { struct_size, address, bytes, alignment, device, sync_event, release, private_data }
-        "crossdock_encoded_node" = EncodedNode { struct_size, encoding, schema, length, metadata, metadata_bytes, first_buffer, n_buffers, n_children, reserved }
+        "crossdock_encoded_node" = EncodedNode { struct_size, encoding, schema, length, metadata, metadata_bytes, first_buffer, n_buffers, n_children, reserved, dtype, dtype_bytes }
         "crossdock_encoded_array" = EncodedArray { struct_size, nodes, n_nodes, buffers, n_buffers, release, private_data }
-        "crossdock_encoding" = Encoding { struct_size, ids, check, size, lower, decode }
+        "crossdock_encoding" = Encoding { struct_size, ids, check, size, lower, decode, plan, decode_planned }
         "crossdock_host" = Host { struct_size, abi_major, abi_minor, retain, release, get_interface, private_data }
         "crossdock_host_log" = HostLog { struct_size, write, private_data }
         "crossdock_host_session" = HostSession { struct_size, device, memory_limit, threads, reserved }
+        "crossdock_host_decode" = HostDecode { struct_size, decode, private_data }
         "crossdock_allocation" = Allocation { address, bytes, block }
         "crossdock_copy" = Copy { to, from, bytes, to_device, from_device }
         "crossdock_pointer" = Pointer { struct_size, device, base, bytes }

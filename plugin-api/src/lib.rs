@@ -11,6 +11,8 @@ mod call;
 mod capsule;
 mod constants;
 pub mod door;
+pub mod encoded;
+mod encoding;
 mod error;
 mod exporter;
 mod format;
@@ -32,6 +34,8 @@ mod writer;
 
 pub use call::{Call, CallSettings, CallStream, CancelFlag, Progress, Validate};
 pub use capsule::{Capsule, Capsules, Named};
+pub use encoded::{EncodedArray, EncodedBuffers, EncodedNode, LogicalType, NodeParts};
+pub use encoding::{DecodePlan, Encoding, EncodingHandle};
 pub use error::{Code, Error, Result};
 pub use exporter::{Exporter, ExporterHandle};
 pub use format::{Format, OptionInfo};
@@ -46,3 +50,6 @@ pub use source::{ByteSource, Map, Source};
 pub use stream::{BatchStream, BatchStreamHandle, export_stream};
 pub use words::{Device, Options};
 pub use writer::{BatchWriter, WriterHandle, export_writer};
+
+/// The text of `include/crossdock.h`, for tools that hand it out.
+pub const HEADER: &str = include_str!("../include/crossdock.h");

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use crate::abi;
 use crate::door::{Poison, put};
+use crate::encoding::{self, Encoding, EncodingHandle};
 use crate::error::{Error, Result};
 use crate::exporter::{self, Exporter, ExporterHandle};
 use crate::format::FormatTable;
@@ -28,6 +29,11 @@ pub trait Plugin: Sized + Send + Sync + 'static {
     fn exporter(&self) -> Option<&dyn Exporter> {
         None
     }
+
+    /// Its encodings, if it has any.
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        None
+    }
 }
 
 /// What stands behind a `crossdock_instance` of a Rust plugin.
@@ -36,6 +42,7 @@ pub(crate) struct Shell<P> {
     poison: Poison,
     importer_formats: OnceLock<FormatTable>,
     exporter_formats: OnceLock<FormatTable>,
+    encoding_ids: OnceLock<Vec<abi::Str>>,
 }
 
 impl<P: Plugin> Shell<P> {
@@ -49,6 +56,16 @@ impl<P: Plugin> Shell<P> {
 
     pub(crate) fn exporter(&self) -> Result<&dyn Exporter> {
         self.plugin.exporter().ok_or_else(|| Error::unsupported("this plugin has no exporter"))
+    }
+
+    pub(crate) fn encoding(&self) -> Result<&dyn Encoding> {
+        self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
+    }
+
+    pub(crate) fn encoding_ids(&self) -> Result<&[abi::Str]> {
+        let encoding = self.encoding()?;
+        let ids = || encoding.ids().iter().map(|id| abi::Str::new(id)).collect();
+        Ok(self.encoding_ids.get_or_init(ids))
     }
 
     pub(crate) fn importer_formats(&self) -> Result<&FormatTable> {
@@ -86,6 +103,7 @@ struct Tables<P>(PhantomData<P>);
 impl<P: Plugin> Tables<P> {
     const IMPORTER: &'static abi::Importer = &importer::table::<P>();
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
+    const ENCODING: &'static abi::Encoding = &encoding::table::<P>();
 }
 
 /// The entry of a plugin type: what the macro exports, and what a host that links the plugin in takes directly.
@@ -116,6 +134,7 @@ unsafe extern "C" fn create<P: Plugin>(
             poison: poison.clone(),
             importer_formats: OnceLock::new(),
             exporter_formats: OnceLock::new(),
+            encoding_ids: OnceLock::new(),
         };
         // SAFETY: the host's out parameter.
         unsafe { put(out, "create", || Box::into_raw(Box::new(shell)).cast()) }
@@ -149,6 +168,8 @@ unsafe extern "C" fn get_interface<P: Plugin>(
             table = std::ptr::from_ref(Tables::<P>::IMPORTER).cast();
         } else if id == abi::EXPORTER_ID && shell.plugin.exporter().is_some() {
             table = std::ptr::from_ref(Tables::<P>::EXPORTER).cast();
+        } else if id == abi::ENCODING_ID && shell.plugin.encoding().is_some() {
+            table = std::ptr::from_ref(Tables::<P>::ENCODING).cast();
         }
     });
     table
@@ -206,6 +227,12 @@ impl Instance {
     pub fn exporter(&self) -> Option<ExporterHandle<'_>> {
         // SAFETY: `abi::Exporter` is what the header defines for this id.
         unsafe { self.interface(abi::EXPORTER_ID) }.map(|table| ExporterHandle { instance: self, table })
+    }
+
+    /// Its encodings, if it has any.
+    pub fn encoding(&self) -> Option<EncodingHandle<'_>> {
+        // SAFETY: `abi::Encoding` is what the header defines for this id.
+        unsafe { self.interface(abi::ENCODING_ID) }.map(|table| EncodingHandle { instance: self, table })
     }
 }
 

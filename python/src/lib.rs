@@ -25,6 +25,7 @@ mod dlpack_in_place;
 mod dlpack_in_producer;
 mod dlpack_out;
 mod dlpack_tensor;
+mod encoded;
 mod errors;
 mod exchange_api;
 mod exchange_api_own;
@@ -36,6 +37,9 @@ mod schema;
 mod session;
 mod show;
 mod table;
+mod vortex_buffer;
+mod vortex_in;
+mod vortex_out;
 mod work;
 
 use pyo3::prelude::*;
@@ -56,6 +60,8 @@ mod _native {
     use crate::cuda_ipc::cuda_ipc_size;
     #[pymodule_export]
     use crate::cuda_memory::DeviceMemory;
+    #[pymodule_export]
+    use crate::encoded::EncodedArray;
     #[pymodule_export]
     use crate::schema::{Field, Schema};
     #[pymodule_export]

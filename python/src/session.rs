@@ -17,6 +17,7 @@ use crate::device;
 use crate::dlpack_formats::Formats;
 use crate::dlpack_in::Wishes;
 use crate::dlpack_in_producer::LEGACY_STREAM;
+use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
 use crate::process::{self, Own};
 use crate::schema::Schema;
@@ -195,6 +196,17 @@ impl Session {
         array: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         crate::arrow_in::from_pair(&self.shared()?, schema, array, "from_capsules")
+    }
+
+    /// A column of any array that speaks Vortex's protocol, decoded by the plugins that the session has for its encodings.
+    fn from_vortex(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Column> {
+        crate::vortex_in::from_vortex(py, &self.shared()?, array)
+    }
+
+    /// An encoded array that is not decoded yet, of anything with `__crossdock_encoded_array__` or `__vortex_array_metadata__`, or
+    /// of bytes that `EncodedArray.to_bytes` made. Bytes are used in place: who changes them meanwhile changes the array.
+    fn encoded(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<EncodedArray> {
+        crate::encoded::encoded(py, &self.shared()?, obj)
     }
 
     /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end.

@@ -37,6 +37,10 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     for name in cdylibs.flat_map(|package| &package.cdylibs) {
         copy(&built.join(format!("lib{name}.so")), &release)?;
     }
+    // Where the tests look for it when there is no Cargo.
+    let example = release.join("example-plugin");
+    fs::create_dir(&example).with_context(|| format!("cannot make {}", example.display()))?;
+    copy(&example_plugin(workspace)?, &example)?;
     let mut lines = String::new();
     for (program, folder) in &tests {
         copy(program, &release.join("deps"))?;
@@ -67,6 +71,15 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         bail!("the bundle is larger than {} MB", MOST_BYTES / 1_000_000);
     }
     Ok(())
+}
+
+/// The plugin of `examples/rust-plugin`, which is no part of the workspace.
+fn example_plugin(workspace: &Workspace) -> Result<PathBuf> {
+    let target = workspace.target.join("examples");
+    let mut build = cargo();
+    build.current_dir(workspace.root.join("examples/rust-plugin"));
+    run_command(build.args(["build", "--release", "--locked", "--target-dir"]).arg(&target))?;
+    Ok(target.join("release/libcrossdock_example_plugin.so"))
 }
 
 /// An empty folder.

@@ -1,26 +1,47 @@
 //! `crossdock inspect`.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use crossdock::api::encoded::blob;
 use crossdock::load;
 use crossdock::metadata::Metadata;
 use serde_json::json;
 
-use super::{Failure, answer};
+use super::{Failure, answer, inspect_tree, options};
 
 #[derive(Args)]
+#[command(after_help = "\
+Of a plugin it shows what the file says of itself, without running it, and whether it would be loaded here. Of an encoded array
+it shows each node: its encoding, values, bytes of metadata, bytes of each buffer, the plugin that decodes it, and its type.
+--plugins says where to look for those.")]
 pub struct Inspect {
-    /// The plugin's file
-    #[arg(value_name = "PLUGIN.so")]
+    /// A plugin's file, or an encoded array
+    #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    plugins: options::PluginPaths,
     /// Prints it as JSON
     #[arg(long)]
     json: bool,
 }
 
+/// Whether an encoded array begins here. What cannot be read is left to whoever reads plugins to explain.
+fn is_tree(path: &Path) -> bool {
+    let mut first = [0; blob::MAGIC.len()];
+    // What is no file may keep its reader waiting.
+    let is_file = std::fs::metadata(path).is_ok_and(|there| there.is_file());
+    let mut read = |path| File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    is_file && read(path).is_ok() && first == blob::MAGIC
+}
+
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
+        if is_tree(&self.file) {
+            return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.json)?);
+        }
         let inspection =
             load::inspect(&self.file).map_err(|refused| crossdock::Error::Refused(refused.into()))?;
         let refusal = inspection.refusal.map(|reason| (reason.id(), reason.to_string()));

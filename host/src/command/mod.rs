@@ -4,8 +4,10 @@ mod convert;
 mod cut_short;
 mod devices;
 mod inspect;
+mod inspect_tree;
 mod interrupt;
 mod log;
+mod new;
 mod options;
 mod plan;
 mod plugins;
@@ -34,6 +36,7 @@ Examples:
   cat a.arrows | crossdock convert - b.arrow           from a pipe
   crossdock plan a.arrow --to arrow-c-device           what would be copied
   crossdock plugins --explain                          which plugins are used, and why not the others
+  crossdock inspect column.cdenc                       the tree of an encoded array, and who decodes it
 
 Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
 and beside the executable. Warnings of the host and of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace
@@ -47,10 +50,12 @@ enum Command {
     Plan(plan::Plan),
     /// Lists the plugins that were found
     Plugins(plugins::Plugins),
-    /// Shows what a plugin file says of itself, without running it
+    /// Shows what a plugin file says of itself, without running it, or the tree of an encoded array
     Inspect(inspect::Inspect),
     /// Lists the devices that there are, and what is missing for CUDA
     Devices(devices::Devices),
+    /// Makes a plugin project, which builds, loads and passes its own test
+    New(new::New),
     /// Prints a script that completes this command in a shell
     Completions {
         /// The shell
@@ -86,6 +91,7 @@ pub fn run() -> ExitCode {
         Command::Plugins(plugins) => plugins.run(),
         Command::Inspect(inspect) => inspect.run(),
         Command::Devices(devices) => devices.run(),
+        Command::New(new) => new.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut std::io::stdout());
             Ok(())

@@ -52,6 +52,11 @@ impl Plugins {
         }
         if self.explain {
             host.catalog().warnings.iter().for_each(|warning| out += &format!("note: {warning}\n"));
+            for (id, plugins) in session.encodings().iter().filter(|(_, plugins)| plugins.len() > 1) {
+                let names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
+                out +=
+                    &format!("note: several plugins decode {id}, the first is asked: {}\n", names.join(", "));
+            }
         } else if let refused @ 1.. = verdicts.iter().filter(|v| v.outcome.is_err()).count() {
             out += &format!("{refused} more refused or shadowed: see --explain\n");
         }
@@ -83,15 +88,25 @@ fn names(formats: &[Format]) -> String {
     formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", ")
 }
 
+/// A line about its encodings, if it has any.
+fn decodes(plugin: &Plugin, explain: bool) -> String {
+    match plugin.encodings() {
+        [] => String::new(),
+        ids if explain => format!("  decodes: {}\n", ids.join(", ")),
+        ids => format!("  decodes: {} encodings\n", ids.len()),
+    }
+}
+
 fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
     let metadata = plugin.metadata();
     let mut out = format!(
-        "{} {}: {}\n  reads: {}\n  writes: {}\n  from: {}\n",
+        "{} {}: {}\n  reads: {}\n  writes: {}\n{}  from: {}\n",
         metadata.name,
         metadata.version,
         metadata.description,
         names(plugin.importer_formats()),
         names(plugin.exporter_formats()),
+        decodes(plugin, explain),
         candidate.who()
     );
     if explain {
@@ -148,6 +163,7 @@ fn json_verdict(verdict: &Verdict<'_>) -> Value {
             out["metadata"] = super::inspect::json_metadata(plugin.metadata());
             out["reads"] = plugin.importer_formats().iter().map(json_format).collect();
             out["writes"] = plugin.exporter_formats().iter().map(json_format).collect();
+            out["decodes"] = json!(plugin.encodings());
         }
     }
     out

@@ -71,6 +71,7 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
 }
 
 static inline void __syncthreads() { meet_block(); }
+static inline void __syncwarp() { meet_warp(); }
 int __syncthreads_or(int value);
 unsigned long long __shfl_sync(unsigned, unsigned long long value, unsigned lane);
 unsigned long long __shfl_xor_sync(unsigned, unsigned long long value, unsigned mask);

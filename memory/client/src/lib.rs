@@ -6,6 +6,8 @@
 
 mod buffer;
 mod copies;
+mod encoded;
+mod encoded_bytes;
 mod event;
 mod launch;
 mod memory;
@@ -16,6 +18,7 @@ mod view;
 pub use buffer::{Buffer, BufferMut, ForeignOwner};
 pub use copies::Copies;
 pub use crossdock_plugin_api::{Code, Device, Error, Host, Result};
+pub use encoded_bytes::{read_encoded, write_encoded};
 pub use event::{Event, Ready};
 pub use launch::{Arg, Kernel, WriteRange, bytes_of_host_arg, bytes_of_host_arg_mut};
 pub use memory::{DeviceInfo, Memory};

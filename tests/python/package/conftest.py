@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 # Samples of every type, and what equal means, are those of the command's tests.
 sys.path.insert(0, str(HERE.parent))
+# Trees of Vortex's kinds, from its own wheel and by hand.
+sys.path.append(str(HERE.parent / "vortex"))
 
 import crossdock as cd  # noqa: E402
 
@@ -24,10 +26,18 @@ import crossdock as cd  # noqa: E402
 def missing_peers(path):
     """Those that a file imports first of all, itself or with what the files share, and that are not installed."""
     text = path.read_text()
-    names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow)\b", text, re.MULTILINE)
+    names = re.findall(r"^(?:import|from) (pyarrow|numpy|nanoarrow|vortex)\b", text, re.MULTILINE)
     if re.search(r"^from (?:peers|samples|tensors\w*|capi_structs) import", text, re.MULTILINE):
         names += ["pyarrow", "numpy"]
-    return sorted({name for name in names if importlib.util.find_spec(name) is None})
+    if re.search(r"^(?:from|import) (?:trees|vortex_\w+)\b", text, re.MULTILINE):
+        names += ["pyarrow", "numpy", "vortex"]
+    return sorted({name for name in names if not is_installed(name)})
+
+
+def is_installed(name):
+    """A folder of the tests of that name is no package."""
+    spec = importlib.util.find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 collect_ignore = []

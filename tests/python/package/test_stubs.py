@@ -29,7 +29,11 @@ with cd.Session("cuda:0", memory="32GiB", plugins=[pathlib.Path("a.so")], valida
     tensor: cd.Column = session.from_dlpack(column)
     tensors: cd.Table = session.from_dlpack({"a": column, "b": column}, bools="bits")
     tensors = session.from_dlpack([column, column], masks=[column, None])
-    names: list[str] = table.schema.names + [field.name for field in (table.schema[0], table.schema["a"])]
+    array: cd.EncodedArray = session.encoded(b"bytes")
+    array = session.encoded(session.encoded(array).to_bytes())
+    decoded: cd.Column = array.decode() if len(array) else session.from_vortex(array)
+    names: list[str] = [array.encoding, array.type]
+    names = table.schema.names + [field.name for field in (table.schema[0], table.schema["a"])]
     verdicts: list[str] = [plan["verdict"] for plan in table.plan("dlpack", nulls="mask")]
     table.write_ipc(io.BytesIO(), compression="lz4", form="stream", progress=lambda done, total: None)
     table.write("out.arrow", progress=False)
@@ -48,6 +52,7 @@ WRONG = [
     "session.from_arrow(7)",
     "session.from_dlpack(7)",
     'session.from_dlpack(column, bools="nibbles")',
+    "session.encoded(column)",
     "table[1.5]",
     "table.num_rows = 7",
     'table.write_ipc("x", "lz4")',

@@ -1,6 +1,7 @@
 //! What the tests share: where the built programs are, and how to run the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -109,4 +110,39 @@ pub fn csv_plugin_with(folder: &str, flags: &str) -> PathBuf {
         Err(error) => panic!("make: {error}"),
     }
     folder.join("libcrossdock_csv_plugin.so")
+}
+
+/// The plugin `example` of `examples/rust-plugin`, built as its README says, or packed beside the tests where there is no
+/// Cargo. It lies where only who names it finds it. Says so where it cannot be had.
+pub fn example_plugin(test: &str) -> Option<PathBuf> {
+    const FILE: &str = "libcrossdock_example_plugin.so";
+    let packed = built().join("example-plugin").join(FILE);
+    if packed.exists() {
+        return Some(packed);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = root.join("target/examples");
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--offline", "--locked"]).current_dir(root.join("examples/rust-plugin"));
+    match build.arg("--target-dir").arg(&target).output() {
+        Ok(out) => assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let _ =
+                writeln!(std::io::stderr(), "skipped: {test}: no Cargo to build examples/rust-plugin with");
+            return None;
+        }
+        Err(error) => panic!("cargo: {error}"),
+    }
+    Some(target.join("debug").join(FILE))
+}
+
+/// Cargo as who has it on the path would start it: nothing of the one that runs this test.
+pub fn cargo() -> Command {
+    let mut command = Command::new("cargo");
+    let of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_HOME";
+    for (name, _) in std::env::vars().filter(|(name, _)| of_cargo(name)) {
+        command.env_remove(name);
+    }
+    command.env_remove("RUSTFLAGS").env_remove("RUSTUP_TOOLCHAIN").env_remove("LD_LIBRARY_PATH");
+    command
 }

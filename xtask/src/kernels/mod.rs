@@ -1,5 +1,6 @@
 //! `cargo xtask kernels`: what CUDA devices run, made from `kernels/cuda` without a GPU or a toolkit.
 
+mod apart;
 mod lz4;
 mod nvrtc;
 mod record;
@@ -36,9 +37,18 @@ pub struct Options {
     /// Print what the assembler says about registers and spills
     #[arg(long)]
     verbose: bool,
+    /// Compile this CUDA source of a plugin's instead; it may include crossdock.cuh, and no other file
+    #[arg(long, value_name = "FILE", requires = "output")]
+    source: Option<PathBuf>,
+    /// Where its images go: what a crossdock_kernel's `image` points at
+    #[arg(long, value_name = "FILE", requires = "source")]
+    output: Option<PathBuf>,
 }
 
 pub fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    if let (Some(source), Some(output)) = (&options.source, &options.output) {
+        return apart::run(workspace, source, output, options);
+    }
     if options.check {
         match check(workspace)? {
             Some(why) => println!("skipped: kernels rebuilt: {why}"),
@@ -67,6 +77,7 @@ pub fn check(workspace: &Workspace) -> Result<Option<String>> {
         Ok(library) => library,
         Err(why) => return Ok(Some(format!("{PACKAGE}=={VERSION} cannot be had: {why:#}"))),
     };
+    apart::check_all(workspace, &library)?;
     let images = build(&library, &Sources::read(&workspace.root)?, false)?;
     let committed = fs::read(workspace.root.join(IMAGES)).with_context(|| format!("cannot read {IMAGES}"))?;
     if images != committed {
@@ -83,20 +94,25 @@ fn compiler() -> String {
 }
 
 fn build(library: &Path, sources: &Sources, verbose: bool) -> Result<Vec<u8>> {
-    let compiler = Compiler::open(library)?;
     let all = sources.get(ALL).with_context(|| format!("kernels/cuda has no {ALL}"))?;
     let headers: Vec<(&str, &str)> = sources.iter().filter(|(name, _)| *name != ALL).collect();
+    let set = compile(library, all, &headers, verbose)?;
+    // How long it is, and the set compressed.
+    Ok([(set.len() as u64).to_le_bytes().as_slice(), &lz4::encode(&set)].concat())
+}
+
+/// A program's images for all targets, as one set.
+fn compile(library: &Path, program: &str, headers: &[(&str, &str)], verbose: bool) -> Result<Vec<u8>> {
+    let compiler = Compiler::open(library)?;
     let mut images = Vec::new();
     for (output, architecture) in TARGETS {
-        let compiled = compiler.compile(all, &headers, *output, *architecture, verbose)?;
+        let compiled = compiler.compile(program, headers, *output, *architecture, verbose)?;
         if verbose {
             println!("{}", compiled.log.trim());
         }
         images.push((*output, *architecture, compiled.image));
     }
-    let set = set::pack(&images);
-    // How long it is, and the set compressed.
-    Ok([(set.len() as u64).to_le_bytes().as_slice(), &lz4::encode(&set)].concat())
+    Ok(set::pack(&images))
 }
 
 /// The folder of the compiler's libraries: unpacked in the target folder, fetched where it is not there.

@@ -17,6 +17,7 @@ const NO_USE: &[&str] = &[
     "test_dlpack_leaks.py",
     "test_stubs.py",
     "test_extension.py",
+    "test_third_party.py",
     "test_package_docs.py",
     "test_dlpack_jax.py",
 ];

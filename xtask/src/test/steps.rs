@@ -3,13 +3,10 @@
 use super::{Outcome, Step, asan, deny, python, sim_cuda, stream};
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::kernels;
+use crate::programs::TARGETS;
 use crate::tidy;
 use anyhow::Result;
 use std::process::Command;
-
-/// Every target but the benchmarks. The build and the tests select the same, for then Cargo settles on the same
-/// features in both and builds nothing twice.
-const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 
 /// Runs one step. An error is a failure of the step.
 pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> {

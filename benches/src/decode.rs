@@ -1,0 +1,212 @@
+//! What the kernels that decode write in a second, beside a copy and a fill on the same device in the same run.
+
+use std::io::Write;
+use std::time::Instant;
+
+use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
+use crossdock_memory::{Buffer, BufferMut, Device, Stream};
+use crossdock_test_support::{TestHost, devices};
+
+use crate::Result;
+
+const VALUES: usize = 100_000_000;
+const ROUNDS: usize = 20;
+/// Every so many values one is patched.
+const PATCH_EVERY: usize = 100;
+const RUN: usize = 64;
+
+/// Prints a table; skipped where there is no CUDA device.
+pub fn rates() -> Result<()> {
+    let cuda = Device::cuda(0);
+    if !devices().contains(&cuda) {
+        writeln!(std::io::stderr(), "skipped: decode: there is no CUDA device")?;
+        return Ok(());
+    }
+    let host = TestHost::new();
+    let stream = host.stream(cuda);
+    let info = host.memory().devices()?.into_iter().find(|info| info.device == cuda);
+    let info = info.map_or_else(String::new, |info| info.description);
+    println!("Decoding on {info}, {} M values:\n", VALUES / 1_000_000);
+    println!("| what | decoded GB/s | of the fill |\n|---|---|---|");
+    let mut rows = Rows { stream: &stream, fill: 0.0 };
+    rows.floors()?;
+    rows.packed()?;
+    rows.repeated()
+}
+
+struct Rows<'a> {
+    stream: &'a Stream,
+    /// Bytes that a fill writes in a second.
+    fill: f64,
+}
+
+/// Numbers without a pattern that a cache could use.
+fn noise(i: usize) -> u64 {
+    (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (i as u64) >> 7
+}
+
+impl Rows<'_> {
+    /// Once to warm up, then many rounds of which each writes `bytes`, in one go: what they find is brought back at the end.
+    fn row<'b>(
+        &mut self,
+        name: &str,
+        bytes: usize,
+        mut round: impl FnMut(&mut Checks<'b>) -> Result<()>,
+    ) -> Result<f64> {
+        let mut run = |n: usize| -> Result<()> {
+            let mut checks = Checks::new();
+            (0..n).try_for_each(|_| round(&mut checks))?;
+            checks.run(self.stream)?;
+            Ok(self.stream.synchronize()?)
+        };
+        run(1)?;
+        let mut rates = Vec::new();
+        for _ in 0..5 {
+            let start = Instant::now();
+            run(ROUNDS)?;
+            rates.push((bytes * ROUNDS) as f64 / start.elapsed().as_secs_f64());
+        }
+        rates.sort_by(f64::total_cmp);
+        let rate = rates[rates.len() / 2];
+        let of_fill =
+            if self.fill > 0.0 { format!("{:.0} %", 100.0 * rate / self.fill) } else { String::new() };
+        println!("| {name} | {:.0} | {of_fill} |", rate / 1e9);
+        Ok(rate)
+    }
+
+    fn filled(
+        &self,
+        bytes: usize,
+        fill: impl FnMut((usize, &mut [u8]), usize),
+        width: usize,
+    ) -> Result<Buffer> {
+        let mut fill = fill;
+        let buffer = self.stream.memory().alloc_with(self.stream, bytes, |to| {
+            to.chunks_exact_mut(width).enumerate().for_each(|at| fill(at, width));
+            Ok(())
+        })?;
+        Ok(buffer.freeze(self.stream)?)
+    }
+
+    fn words(&self, n: usize, width: usize, of: impl Fn(usize) -> u64) -> Result<Buffer> {
+        self.filled(n * width, |(i, to), width| to.copy_from_slice(&of(i).to_ne_bytes()[..width]), width)
+    }
+
+    fn room(&self, bytes: usize) -> Result<BufferMut> {
+        Ok(self.stream.memory().alloc(self.stream, bytes)?)
+    }
+
+    fn floors(&mut self) -> Result<()> {
+        let bytes = VALUES * 8;
+        let (from, mut to) = (self.words(VALUES, 8, noise)?, self.room(bytes)?);
+        let stream = self.stream;
+        let rate = |mut work: Box<dyn FnMut() -> Result<()> + '_>| -> Result<f64> {
+            work()?;
+            stream.synchronize()?;
+            let start = Instant::now();
+            (0..ROUNDS).try_for_each(|_| work())?;
+            stream.synchronize()?;
+            Ok((bytes * ROUNDS) as f64 / start.elapsed().as_secs_f64())
+        };
+        let copy = rate(Box::new(|| Ok(stream.copy(&mut to, 0, &from, 0, bytes)?)))?;
+        self.fill = rate(Box::new(|| Ok(stream.fill(&mut to, 0, bytes, 1)?)))?;
+        println!("| the driver's copy, read and written | {:.0} | |", 2e-9 * copy);
+        println!("| the driver's fill | {:.0} | 100 % |", 1e-9 * self.fill);
+        for width in [4, 8] {
+            let place = Words { at: 0, len: VALUES, width_bytes: width };
+            self.row(&format!("sequence, {width} bytes"), VALUES * width, |checks| {
+                Ok(checks.sequence(3, 7, &mut to, place, &[])?)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn packed(&mut self) -> Result<()> {
+        let [power, inverse] = [100.0f32, 0.01].map(|f| Step::Scale(f.to_bits().into()));
+        let alp32 = [Step::Add(1000), Step::ToFloat, power, inverse];
+        let [power, inverse] = [100.0f64, 0.01].map(|f| Step::Scale(f.to_bits()));
+        let alp64 = [Step::Add(1000), Step::ToFloat, power, inverse];
+        let chains: [(&str, usize, u32, &[Step]); 8] = [
+            ("bit-packed u8, 6 bits", 1, 6, &[]),
+            ("bit-packed u16, 9 bits", 2, 9, &[]),
+            ("bit-packed u32, 6 bits", 4, 6, &[]),
+            ("bit-packed u32, 6 bits, zigzag and a reference", 4, 6, &[Step::ZigZag, Step::Add(1000)]),
+            ("bit-packed u32, 17 bits", 4, 17, &[]),
+            ("bit-packed u64, 17 bits", 8, 17, &[]),
+            ("ALP f32 over 6 bits and a reference", 4, 6, &alp32),
+            ("ALP f64 over 17 bits and a reference", 8, 17, &alp64),
+        ];
+        for (name, width, bits, steps) in chains {
+            let packed = self.words(VALUES.div_ceil(1024) * 16 * bits as usize, 8, noise)?;
+            let mut to = self.room(VALUES * width)?;
+            let place = Words { at: 0, len: VALUES, width_bytes: width };
+            let plain = self.row(name, VALUES * width, |checks| {
+                Ok(checks.unpack(Packed { buffer: &packed, bits, first: 0 }, &mut to, place, steps)?)
+            })?;
+            if width < 4 || steps.is_empty() {
+                continue;
+            }
+            let n = VALUES / PATCH_EVERY;
+            let indices = self.words(n, 4, |i| (i * PATCH_EVERY + noise(i) as usize % PATCH_EVERY) as u64)?;
+            let values = self.words(n, width, noise)?;
+            let indices = Numbers { buffer: &indices, at: 0, len: n, width_bytes: 4 };
+            let source = Source { buffer: Some(&values), at: 0, len: n };
+            let patched = self.row(&format!("{name}, 1 % patched"), VALUES * width, |checks| {
+                checks.unpack(Packed { buffer: &packed, bits, first: 0 }, &mut to, place, steps)?;
+                checks.patch(Patches { indices, first: 0, values: source }, &mut to, place, steps)?;
+                Ok(())
+            })?;
+            println!("| of that the patches | | {:.1} % |", 100.0 * (plain / patched - 1.0));
+        }
+        Ok(())
+    }
+
+    fn repeated(&mut self) -> Result<()> {
+        let mut to = self.room(VALUES * 8)?;
+        let codes = self.words(VALUES.div_ceil(1024) * 16 * 6, 8, noise)?;
+        let mut unpacked = self.room(VALUES)?;
+        let place = Words { at: 0, len: VALUES, width_bytes: 1 };
+        let mut checks = Checks::new();
+        let packed = Packed { buffer: &codes, bits: 6, first: 0 };
+        checks.unpack(packed, &mut unpacked, place, &[])?;
+        checks.run(self.stream)?;
+        let unpacked = unpacked.freeze(self.stream)?;
+        let mut again = self.room(VALUES)?;
+        for width in [4, 8] {
+            let values = self.words(64, width, noise)?;
+            let source = Source { buffer: Some(&values), at: 0, len: 64 };
+            let names = Numbers { buffer: &unpacked, at: 0, len: VALUES, width_bytes: 1 };
+            self.row(
+                &format!("dictionary of 64, {width} bytes, by codes of a byte"),
+                VALUES * width,
+                |checks| {
+                    checks.take(names, None, source, &mut to, 0, width)?;
+                    Ok(())
+                },
+            )?;
+            self.row(
+                &format!("dictionary of 64, {width} bytes, by codes of 6 bits"),
+                VALUES * width,
+                |checks| {
+                    checks.unpack(packed, &mut again, place, &[])?;
+                    checks.take(names, None, source, &mut to, 0, width)?;
+                    Ok(())
+                },
+            )?;
+        }
+        let runs = VALUES / RUN;
+        let ends = self.words(runs, 4, |i| {
+            if i + 1 == runs { VALUES as u64 } else { (i * RUN + 1 + noise(i) as usize % RUN) as u64 }
+        })?;
+        let ends = Numbers { buffer: &ends, at: 0, len: runs, width_bytes: 4 };
+        for width in [4, 8] {
+            let values = self.words(runs, width, noise)?;
+            let source = Source { buffer: Some(&values), at: 0, len: runs };
+            self.row(&format!("runs of {RUN}, {width} bytes"), VALUES * width, |checks| {
+                checks.expand_runs(ends, 0, source, &mut to, 0, VALUES, width)?;
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,171 @@
+//! The tree of an encoded array, for `crossdock inspect`.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossdock::api::encoded::blob;
+use crossdock::api::{CancelFlag, EncodedArray, EncodedNode, Result as ApiResult};
+use crossdock::source::Input;
+use crossdock::{Error, Host, Plugin, Result, Session, one_line};
+use serde_json::{Value, json};
+
+use super::{options, text};
+
+/// How many bytes of a node's metadata people are shown.
+const SHOWN_METADATA_BYTES: usize = 16;
+/// How much of a type.
+const SHOWN_TYPE_CHARACTERS: usize = 100;
+
+/// A node, as it is shown.
+struct Seen {
+    /// How many nodes are above it.
+    depth: usize,
+    encoding: String,
+    data_type: Type,
+    length: u64,
+    metadata: Vec<u8>,
+    buffers: Vec<Lies>,
+    n_children: usize,
+    /// The plugin that decodes it.
+    plugin: Option<String>,
+}
+
+/// A buffer.
+struct Lies {
+    bytes: u64,
+    alignment: u64,
+}
+
+/// A type in words, and whether it has nulls; or why nobody can tell.
+type Type = std::result::Result<(String, bool), String>;
+
+/// What there is to say of the tree in a file.
+pub fn of_file(path: &Path, plugins: &options::PluginPaths, as_json: bool) -> Result<String> {
+    let builder = plugins.paths.iter().fold(Host::builder(), |builder, path| builder.plugins(path));
+    let session = builder.build_lenient().session().open()?;
+    let input = Input::open(path, &CancelFlag::new())?;
+    let array = session.read_encoded(&input)?;
+    let failed = |error| Error::Data { what: format!("cannot inspect '{}'", input.name()), source: error };
+    let nodes = look(&session, &array).map_err(failed)?;
+    let bytes = input.shared().len().unwrap_or(0);
+    Ok(if as_json { shown_as_json(&nodes, bytes).to_string() } else { shown(&nodes, bytes) })
+}
+
+fn look(session: &Session, array: &EncodedArray) -> ApiResult<Vec<Seen>> {
+    let encodings = session.encodings();
+    let first = |(id, plugins): &(String, Vec<Arc<Plugin>>)| {
+        plugins.first().map(|plugin| (id.clone(), plugin.name().to_owned()))
+    };
+    let decoders: HashMap<String, String> = encodings.iter().filter_map(first).collect();
+    // Trees repeat few types.
+    let mut types: HashMap<Vec<u8>, Type> = HashMap::new();
+    // How many children of each node above are still to come.
+    let mut open: Vec<usize> = Vec::new();
+    let mut nodes = Vec::with_capacity(array.n_nodes());
+    for index in 0..array.n_nodes() {
+        let node = array.node(index)?;
+        while open.last() == Some(&0) {
+            open.pop();
+        }
+        if let Some(left) = open.last_mut() {
+            *left -= 1;
+        }
+        let data_type = match node.dtype() {
+            Some(dtype) => match types.get(dtype) {
+                Some(known) => known.clone(),
+                None => types.entry(dtype.to_vec()).or_insert(type_of(session, node)).clone(),
+            },
+            None => type_of(session, node),
+        };
+        let lies = |i| node.buffer(i).map(|b| Lies { bytes: b.bytes, alignment: b.alignment });
+        nodes.push(Seen {
+            depth: open.len(),
+            encoding: node.encoding().to_owned(),
+            data_type,
+            length: node.length(),
+            metadata: node.metadata().to_vec(),
+            buffers: (0..node.n_buffers()).map(lies).collect::<ApiResult<_>>()?,
+            n_children: node.n_children(),
+            plugin: decoders.get(node.encoding()).cloned(),
+        });
+        open.push(node.n_children());
+    }
+    Ok(nodes)
+}
+
+fn type_of(session: &Session, node: EncodedNode<'_>) -> Type {
+    let field = session.encoded_type(node).map_err(|error| error.one_line())?;
+    Ok((field.data_type().to_string(), field.is_nullable()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn shown(nodes: &[Seen], bytes: u64) -> String {
+    let heading = ["node", "values", "metadata", "buffers", "decoded by", "type"];
+    let rows: Vec<_> = nodes.iter().map(row).collect();
+    let n_buffers: usize = nodes.iter().map(|node| node.buffers.len()).sum();
+    let counted =
+        |n: usize, of: &str| format!("{} {of}{}", text::count(n as u64), if n == 1 { "" } else { "s" });
+    format!(
+        "an encoded array, version {}: {}, {}, {}\n{}",
+        blob::VERSION,
+        counted(nodes.len(), "node"),
+        counted(n_buffers, "buffer"),
+        text::bytes(bytes),
+        text::table(&heading, &rows, &["values"])
+    )
+}
+
+fn row(node: &Seen) -> Vec<String> {
+    let metadata = match node.metadata.get(..SHOWN_METADATA_BYTES) {
+        Some(first) if node.metadata.len() > SHOWN_METADATA_BYTES => {
+            format!("{}... ({} B)", hex(first), node.metadata.len())
+        }
+        _ => hex(&node.metadata),
+    };
+    let buffers: Vec<_> = node.buffers.iter().map(|buffer| text::bytes(buffer.bytes)).collect();
+    let data_type = match &node.data_type {
+        Ok((words, nullable)) => {
+            let shown: String = words.chars().take(SHOWN_TYPE_CHARACTERS).collect();
+            let more = if shown.len() < words.len() { "..." } else { "" };
+            format!("{shown}{more}{}", if *nullable { ", nullable" } else { "" })
+        }
+        Err(why) => format!("? ({why})"),
+    };
+    let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    vec![
+        format!("{}{}", "  ".repeat(node.depth), one_line(&node.encoding)),
+        text::count(node.length),
+        or_none(metadata),
+        or_none(buffers.join(", ")),
+        node.plugin.clone().unwrap_or_else(|| "no plugin".to_owned()),
+        one_line(&data_type),
+    ]
+}
+
+fn shown_as_json(nodes: &[Seen], bytes: u64) -> Value {
+    let buffer = |lies: &Lies| json!({ "bytes": lies.bytes, "alignment": lies.alignment });
+    let node = |node: &Seen| {
+        let known = node.data_type.as_ref().ok();
+        json!({
+            "depth": node.depth,
+            "encoding": node.encoding,
+            "type": known.map(|(words, _)| words),
+            "nullable": known.map(|(_, nullable)| nullable),
+            "type_error": node.data_type.as_ref().err(),
+            "length": node.length,
+            "metadata": hex(&node.metadata),
+            "buffers": node.buffers.iter().map(buffer).collect::<Vec<_>>(),
+            "children": node.n_children,
+            "plugin": node.plugin,
+        })
+    };
+    json!({
+        "encoded_array": blob::VERSION,
+        "bytes": bytes,
+        "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,190 @@
+/*
+ * The Crossdock plugin `@NAME@`, which decodes `@ID@`.
+ *
+ * What it decodes is a beginning, to be replaced: 32-bit integers that are stored less a reference. Its metadata is the
+ * reference (4 bytes, little-endian), its one buffer the stored integers, and it has no children and no nulls.
+ *
+ * There is no `plan`: nodes are decoded on the CPU, and the host brings buffers here and results to where they are wanted.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crossdock.h"
+
+#define TEXT(literal) {literal, sizeof(literal) - 1}
+
+struct crossdock_instance {
+  const crossdock_host* host; /* there until `destroy` has returned */
+};
+
+/* The caller's struct is zero but for its size, and may be NULL. The message is a copy that its `release` frees. Say who,
+ * what, expected, got, and what to do. */
+static void release_error(crossdock_error* err) {
+  free(err->private_data);
+  err->release = NULL;
+}
+
+static crossdock_code fail(crossdock_error* err, crossdock_code code, const char* message, uint64_t number) {
+  char text[256];
+  if (!err) return code;
+  snprintf(text, sizeof text, message, number);
+  err->code = code;
+  err->message = "@ID@: no memory to say what is wrong";
+  err->private_data = malloc(strlen(text) + 1);
+  if (err->private_data) {
+    err->message = strcpy(err->private_data, text);
+    err->release = release_error;
+  }
+  return code;
+}
+
+/* Elements of lists lie the first one's size apart: another release's may be longer. */
+static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
+  return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
+}
+
+static const crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* array, size_t i) {
+  return (const void*)((const char*)array->buffers + i * array->buffers->struct_size);
+}
+
+/* All of it comes from outside: whatever does not fit is an error that says so. Looks at no buffer's bytes. */
+static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                            crossdock_error* err) {
+  const crossdock_encoded_node* node = node_at(array, at);
+  (void)instance;
+  if (!node->schema || strcmp(node->schema->format, "i") != 0 || node->schema->flags & ARROW_FLAG_NULLABLE ||
+      node->schema->dictionary)
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its type is not Int32 without nulls", 0);
+  if (node->metadata_bytes != 4)
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its metadata has %" PRIu64 " bytes, expected a reference of 4",
+                node->metadata_bytes);
+  if (node->n_buffers != 1 || node->n_children != 0)
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: it has %" PRIu64 " buffers or children, expected one buffer alone",
+                (uint64_t)node->n_buffers + node->n_children);
+  if (node->length > INT64_MAX / 4)
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: %" PRIu64 " values are more than there can be", node->length);
+  if (buffer_at(array, node->first_buffer)->bytes != node->length * 4)
+    return fail(err, CROSSDOCK_BAD_DATA, "@ID@: its buffer has %" PRIu64 " bytes, expected 4 for each value",
+                buffer_at(array, node->first_buffer)->bytes);
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                           int64_t* out_bytes, crossdock_error* err) {
+  crossdock_code code = check(instance, array, at, err);
+  if (code == CROSSDOCK_OK) *out_bytes = (int64_t)(node_at(array, at)->length * 4);
+  return code;
+}
+
+/* A batch is a struct array with a child for its column. The child may be moved out, and owns what it needs. */
+typedef struct column {
+  int32_t* values;
+  const void* buffers[2]; /* validity: NULL for no nulls; values */
+} column;
+
+typedef struct batch {
+  struct ArrowArray column;
+  struct ArrowArray* children[1];
+  const void* buffers[1];
+} batch;
+
+static void release_column(struct ArrowArray* array) {
+  column* own = array->private_data;
+  free(own->values);
+  free(own);
+  array->release = NULL;
+}
+
+static void release_batch(struct ArrowArray* array) {
+  batch* own = array->private_data;
+  if (own->column.release) own->column.release(&own->column); /* unless somebody moved it out */
+  free(own);
+  array->release = NULL;
+}
+
+/* Takes `values` on success. */
+static crossdock_code give_batch(int32_t* values, int64_t rows, crossdock_batch* out, crossdock_error* err) {
+  batch* own = calloc(1, sizeof *own);
+  column* inner = calloc(1, sizeof *inner);
+  if (!own || !inner) {
+    free(own);
+    free(inner);
+    return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for a batch", 0);
+  }
+  inner->values = values;
+  inner->buffers[1] = values;
+  own->children[0] = &own->column;
+  own->column = (struct ArrowArray){.length = rows, .n_buffers = 2, .buffers = inner->buffers,
+                                    .release = release_column, .private_data = inner};
+  out->array.device_type = ARROW_DEVICE_CPU;
+  out->array.device_id = -1;
+  out->array.array = (struct ArrowArray){.length = rows, .n_buffers = 1, .buffers = own->buffers, .n_children = 1,
+                                         .children = own->children, .release = release_batch, .private_data = own};
+  return CROSSDOCK_OK;
+}
+
+/* Children would be given decoded, one batch each, and be this function's to release. This encoding has none. */
+static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
+                             const crossdock_encoded_array* array, size_t at, crossdock_batch* children,
+                             size_t n_children, crossdock_batch* out, crossdock_error* err) {
+  crossdock_code code = check(instance, array, at, err);
+  const crossdock_encoded_node* node = node_at(array, at);
+  const unsigned char* bytes = node->metadata;
+  const int32_t* stored;
+  uint32_t reference;
+  int32_t* values;
+  (void)children, (void)n_children;
+  if (code != CROSSDOCK_OK) return code;
+  if (CROSSDOCK_IS_CANCELLED(call)) return fail(err, CROSSDOCK_CANCELLED, "cancelled", 0);
+  reference = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
+  stored = buffer_at(array, node->first_buffer)->address;
+  values = malloc(node->length > 0 ? node->length * 4 : 1);
+  if (!values) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@ID@: no memory for %" PRIu64 " values", node->length);
+  for (uint64_t i = 0; i < node->length; i++) {
+    uint32_t word; /* a buffer may begin anywhere */
+    memcpy(&word, (const char*)stored + 4 * i, 4);
+    values[i] = (int32_t)(word + reference);
+  }
+  code = give_batch(values, (int64_t)node->length, out, err);
+  if (code != CROSSDOCK_OK) free(values);
+  return code;
+}
+
+static const crossdock_str IDS[] = {TEXT("@ID@")};
+
+static crossdock_code ids(crossdock_instance* instance, const crossdock_str** out, size_t* n_out, crossdock_error* err) {
+  (void)instance, (void)err;
+  *out = IDS;
+  *n_out = sizeof IDS / sizeof *IDS;
+  return CROSSDOCK_OK;
+}
+
+static const crossdock_encoding ENCODING = {
+    .struct_size = sizeof ENCODING, .ids = ids, .check = check, .size = size, .decode = decode};
+
+static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
+  crossdock_instance* instance = malloc(sizeof *instance);
+  if (!instance) return fail(err, CROSSDOCK_OUT_OF_MEMORY, "@NAME@: no memory for an instance", 0);
+  instance->host = host;
+  *out = instance;
+  return CROSSDOCK_OK;
+}
+
+static void destroy(crossdock_instance* instance) { free(instance); }
+
+static const void* get_interface(crossdock_instance* instance, const char* id) {
+  (void)instance;
+  return strcmp(id, CROSSDOCK_ENCODING_ID) == 0 ? &ENCODING : NULL;
+}
+
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
+    .magic = CROSSDOCK_PLUGIN_MAGIC, .struct_size = sizeof(crossdock_plugin_entry), .abi_major = CROSSDOCK_ABI_MAJOR,
+    .abi_minor = CROSSDOCK_ABI_MINOR, .create = create, .destroy = destroy, .get_interface = get_interface};
+
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
+    .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
+    .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = CROSSDOCK_META_SIZES_INIT,
+    .name = "@NAME@", .version = "0.1.0", .api_range = "@RANGE@", .licence = "Apache-2.0", .toolchain = "cc",
+    .panic = "none", .interfaces = CROSSDOCK_ENCODING_ID, .encodings = "@ID@", .description = "decodes @ID@"};

@@ -1,0 +1,139 @@
+//! The Crossdock plugin `@NAME@`, which decodes `@ID@`.
+//!
+//! What it decodes is a beginning, to be replaced: 32-bit integers that are stored less a reference. Its metadata is the
+//! reference (4 bytes, little-endian), its one buffer the stored integers, and it has no children and no nulls.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, export_batch, import_field_ref};
+use crossdock_memory::{Buffer, Memory};
+use crossdock_plugin_api::{
+    Call, EncodedNode, Encoding, Host, Owned, Plugin, Result, abi, crossdock_plugin,
+};
+
+struct Encodings {
+    memory: Memory,
+}
+
+impl Plugin for Encodings {
+    fn create(host: Host) -> Result<Self> {
+        Ok(Self {
+            memory: Memory::from_host(&host)?,
+        })
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+crossdock_plugin!(
+    Encodings,
+    name: "@NAME@",
+    description: "decodes @ID@",
+    interfaces: "crossdock.encoding/1",
+    formats: "",
+    encodings: "@ID@",
+);
+
+/// What a node says, once it has been found to fit.
+struct Node {
+    len: usize,
+    bytes: usize,
+    reference: i32,
+}
+
+impl Node {
+    /// All of it comes from outside: whatever does not fit is an error that says so.
+    fn read(node: EncodedNode<'_>) -> Result<Self> {
+        // SAFETY: a node's schema is one that lives as long as its array.
+        let field = unsafe { import_field_ref(node.schema()?) }?;
+        if *field.data_type() != DataType::Int32 || field.is_nullable() {
+            return Err(node.wrong(format_args!(
+                "its type is {field}, expected Int32 without nulls"
+            )));
+        }
+        if node.n_buffers() != 1 || node.n_children() != 0 {
+            let (buffers, children) = (node.n_buffers(), node.n_children());
+            return Err(node.wrong(format_args!(
+                "it has {buffers} buffers and {children} children, expected one and none"
+            )));
+        }
+        let reference = node.metadata().try_into().map(i32::from_le_bytes);
+        let reference =
+            reference.map_err(|_| node.wrong("its metadata is no reference of 4 bytes"))?;
+        let len = usize::try_from(node.length()).ok();
+        let bytes = len
+            .and_then(|len| len.checked_mul(4))
+            .filter(|bytes| i64::try_from(*bytes).is_ok());
+        let (Some(len), Some(bytes)) = (len, bytes) else {
+            return Err(node.wrong(format_args!(
+                "{} values are more than there can be",
+                node.length()
+            )));
+        };
+        let there = node.buffer(0)?.bytes;
+        if there != bytes as u64 {
+            return Err(node.wrong(format_args!(
+                "its buffer has {there} bytes, expected {bytes}"
+            )));
+        }
+        Ok(Self {
+            len,
+            bytes,
+            reference,
+        })
+    }
+}
+
+impl Encoding for Encodings {
+    fn ids(&self) -> &[&'static str] {
+        &["@ID@"]
+    }
+
+    fn check(&self, node: EncodedNode<'_>) -> Result<()> {
+        Node::read(node).map(drop)
+    }
+
+    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok(Some(Node::read(node)?.bytes as u64))
+    }
+
+    /// On the CPU, for `plan` is not written: the host brings buffers here, and what comes out to where it is wanted.
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        node: EncodedNode<'_>,
+        _below: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        call.check_cancelled()?;
+        let told = Node::read(node)?;
+        let stream = call_stream(&self.memory, call, call.device())?;
+        // SAFETY: who decodes a node may take its buffers, whose maker vouches for them.
+        let stored = unsafe { Buffer::of_encoded(node.take_buffer(0)?) };
+        let stored = match &stored {
+            Some(buffer) => Some(buffer.host_view(&stream)?),
+            None => None,
+        };
+        let fill = |to: &mut [u8]| {
+            let stored = stored.as_deref().unwrap_or(&[]).as_chunks::<4>().0;
+            for (to, stored) in to.as_chunks_mut::<4>().0.iter_mut().zip(stored) {
+                *to = i32::from_ne_bytes(*stored)
+                    .wrapping_add(told.reference)
+                    .to_ne_bytes();
+            }
+            Ok(())
+        };
+        let values = self
+            .memory
+            .alloc_with(&stream, told.bytes, fill)?
+            .freeze(&stream)?;
+        let buffers = vec![None, Some(values)];
+        let column =
+            DeviceArray::try_new(DataType::Int32, told.len, 0, Some(0), buffers, vec![], None)?;
+        let schema = Schema::new(vec![Field::new("", DataType::Int32, false)]);
+        let batch = DeviceBatch::try_new(Arc::new(schema), told.len, vec![column])?;
+        export_batch(&batch, false, &stream)
+    }
+}

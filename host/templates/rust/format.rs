@@ -1,0 +1,165 @@
+//! The Crossdock plugin `@NAME@`, which reads the format `@NAME@`.
+//!
+//! What it reads is a beginning, to be replaced: text, of which each line is a 64-bit integer. An exporter, which writes a
+//! format, is added in the same way: see docs/plugins.md of Crossdock.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, export_batch, export_schema};
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{
+    BatchStream, Call, Error, Format, Host, Importer, Input, Options, Owned, Plugin, Result,
+    Source, abi, crossdock_plugin,
+};
+
+struct Reading {
+    memory: Memory,
+    formats: [Format; 1],
+}
+
+impl Plugin for Reading {
+    fn create(host: Host) -> Result<Self> {
+        let format = Format {
+            bytes: true,
+            endings: vec![".@NAME@".into()],
+            ..Format::new("@NAME@", "one 64-bit integer a line")
+        };
+        Ok(Self {
+            memory: Memory::from_host(&host)?,
+            formats: [format],
+        })
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+}
+
+crossdock_plugin!(
+    Reading,
+    name: "@NAME@",
+    description: "reads @NAME@ files",
+    interfaces: "crossdock.importer/1",
+    formats: "@NAME@",
+);
+
+impl Importer for Reading {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn open(
+        &self,
+        _call: &Call<'_>,
+        _format: &str,
+        input: Input,
+        _schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        self.formats[0].check_options(options)?;
+        let Input::Source(source) = input else {
+            return Err(Error::invalid_argument(
+                "@NAME@ is read from a source, and capsules were given",
+            ));
+        };
+        let schema = Arc::new(Schema::new(vec![Field::new(
+            "number",
+            DataType::Int64,
+            false,
+        )]));
+        Ok(Box::new(Reader {
+            source,
+            memory: self.memory.clone(),
+            schema,
+            offset: 0,
+            rest: Vec::new(),
+            line: 0,
+        }))
+    }
+}
+
+/// Bytes that are read at once; no line is longer.
+const CHUNK_BYTES: usize = 1 << 20;
+
+struct Reader {
+    source: Source,
+    memory: Memory,
+    schema: SchemaRef,
+    offset: u64,
+    /// Read, and the end of its line not yet.
+    rest: Vec<u8>,
+    /// Lines so far, for messages.
+    line: u64,
+}
+
+impl Reader {
+    /// The numbers of the next chunk's lines; `None` at the end.
+    fn numbers(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut text = std::mem::take(&mut self.rest);
+        let start = text.len();
+        text.resize(start + CHUNK_BYTES, 0);
+        let got = self.source.read_at(self.offset, &mut text[start..])?;
+        text.truncate(start + got);
+        self.offset += got as u64;
+        if got > 0 {
+            let end = text
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            self.rest = text.split_off(end);
+            if self.rest.len() >= CHUNK_BYTES {
+                return Err(self.wrong("a line of more than 1 MiB: is this a text file?"));
+            }
+        } else if text.is_empty() {
+            return Ok(None);
+        }
+        let mut numbers = Vec::new();
+        for line in String::from_utf8_lossy(&text).lines() {
+            self.line += 1;
+            let number: Result<i64, _> = line.trim().parse();
+            let number = number
+                .map_err(|_| self.wrong(&format!("expected a 64-bit integer, got {line:?}")))?;
+            numbers.extend(number.to_ne_bytes());
+        }
+        Ok(Some(numbers))
+    }
+
+    fn wrong(&self, what: &str) -> Error {
+        Error::bad_data(format!(
+            "{}, line {}: {what}",
+            self.source.name(),
+            self.line
+        ))
+    }
+}
+
+impl BatchStream for Reader {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        export_schema(&self.schema)
+    }
+
+    fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        call.check_cancelled()?;
+        let Some(numbers) = self.numbers()? else {
+            return Ok(None);
+        };
+        call.progress(self.offset, self.source.len().unwrap_or(0));
+        // Where the batch is to be: on the call's device.
+        let stream = call_stream(&self.memory, call, call.device())?;
+        let fill = |to: &mut [u8]| {
+            to.copy_from_slice(&numbers);
+            Ok(())
+        };
+        let values = self
+            .memory
+            .alloc_with(&stream, numbers.len(), fill)?
+            .freeze(&stream)?;
+        let rows = numbers.len() / 8;
+        let buffers = vec![None, Some(values)];
+        let column =
+            DeviceArray::try_new(DataType::Int64, rows, 0, Some(0), buffers, vec![], None)?;
+        let batch = DeviceBatch::try_new(self.schema.clone(), rows, vec![column])?;
+        export_batch(&batch, false, &stream).map(Some)
+    }
+}

@@ -1,0 +1,92 @@
+// Words that are there, or that count up, with what is to be done to each.
+#include "steps.cuh"
+
+// 16 bytes a thread and step, several under way at once; those at the ends of the target one by one. `of(i, words)` gives
+// the words from the i-th on that fill 16 bytes, `one(i)` one of them.
+template <class T, class Of, class One>
+DEVICE void map_words(const Job& job, u32 steps, Target to, const Of& of, const One& one) {
+  const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
+  u64 n = to.len / sizeof(T);
+  bool whole = ((u64)to.at & (sizeof(T) - 1)) == 0;
+  u64 head = whole ? min64(n, ((0 - (u64)to.at) & 15) / sizeof(T)) : n;
+  u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
+#pragma unroll 1
+  for (u64 v = job.thread; v < vectors; v += AT_ONCE * job.threads) {
+    T words[AT_ONCE * EACH];
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      u64 place = min64(v + k * job.threads, vectors - 1);
+      of(head + place * EACH, words + k * EACH);
+    }
+    take_steps(job, steps, words);
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      u64 place = v + k * job.threads;
+      if (place >= vectors) break;
+      Pair pair;
+      memcpy(&pair, words + k * EACH, 16);
+      store128(to.at + (head + place * EACH) * sizeof(T), pair);
+    }
+  }
+#pragma unroll 1
+  for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
+    u64 at = i < head ? i : after + (i - head);
+    T words[1] = {one(at)};
+    take_steps(job, steps, words);
+    put_word(to, at, words[0]);
+  }
+}
+
+template <class T>
+DEVICE void map(const Job& job, u32 steps, Bytes from, Target to) {
+  if (from.len < to.len) return;
+  auto one = [=](u64 i) { return word_at<T>(from, i); };
+  auto of = [=](u64 i, T* words) {
+    const u8* at = from.at + i * sizeof(T);
+    if (((u64)at & 15) == 0) {
+      Pair pair = aligned128(at);
+      memcpy(words, &pair, 16);
+      return;
+    }
+#pragma unroll
+    for (u32 e = 0; e < 16 / sizeof(T); e++) words[e] = one(i + e);
+  };
+  map_words<T>(job, steps, to, of, one);
+}
+
+KERNEL(crossdock_map) {
+  PARAMS(FROM, TO, WIDTH, STEPS);
+  FIND_JOB;
+  Bytes from = job.read(FROM);
+  Target to = job.write(TO);
+  switch (job.value(WIDTH)) {
+    case 1: return map<u8>(job, STEPS, from, to);
+    case 2: return map<u16>(job, STEPS, from, to);
+    case 4: return map<u32>(job, STEPS, from, to);
+    case 8: return map<u64>(job, STEPS, from, to);
+  }
+}
+
+template <class T>
+DEVICE void sequence(const Job& job, u32 steps, T base, T step, Target to) {
+  auto one = [=](u64 i) { return (T)(base + (T)i * step); };
+  auto of = [=](u64 i, T* words) {
+    T word = one(i);
+#pragma unroll
+    for (u32 e = 0; e < 16 / sizeof(T); e++, word = (T)(word + step)) words[e] = word;
+  };
+  map_words<T>(job, steps, to, of, one);
+}
+
+KERNEL(crossdock_sequence) {
+  PARAMS(BASE, STEP, TO, WIDTH, STEPS);
+  FIND_JOB;
+  Target to = job.write(TO);
+  u64 base = job.value(BASE), step = job.value(STEP);
+  switch (job.value(WIDTH)) {
+    case 1: return sequence<u8>(job, STEPS, (u8)base, (u8)step, to);
+    case 2: return sequence<u16>(job, STEPS, (u16)base, (u16)step, to);
+    case 4: return sequence<u32>(job, STEPS, (u32)base, (u32)step, to);
+    case 8: return sequence<u64>(job, STEPS, base, step, to);
+  }
+}

@@ -1,0 +1,240 @@
+//! Bitmaps, least significant bit first: of bools, and of what is valid.
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::words::same_len;
+
+/// A range of bits of a buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Bits<'a> {
+    bytes: &'a [u8],
+    shift: u32,
+    len: usize,
+}
+
+/// How many bytes a bitmap of `len` bits takes.
+pub fn bytes_of(len: usize) -> usize {
+    len.div_ceil(8)
+}
+
+/// The `n` lowest bits.
+#[inline]
+fn lowest(n: usize) -> u64 {
+    if n >= 64 { u64::MAX } else { (1 << n) - 1 }
+}
+
+impl<'a> Bits<'a> {
+    /// Bits `offset..offset + len` of `bytes`, which may hold more.
+    pub fn new(bytes: &'a [u8], offset: usize, len: usize) -> Result<Self> {
+        match offset.checked_add(len) {
+            Some(end) if bytes_of(end) <= bytes.len() => {
+                Ok(Self { bytes: &bytes[offset / 8..bytes_of(end)], shift: (offset % 8) as u32, len })
+            }
+            _ => Err(Error::bad_data(format!(
+                "bits: expected bytes for {len} bits from bit {offset} on, got {} bytes",
+                bytes.len()
+            ))),
+        }
+    }
+
+    /// How many bits.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// One bit; those beyond the range are not set.
+    #[inline]
+    pub fn get(&self, i: usize) -> bool {
+        let at = i + self.shift as usize;
+        i < self.len && self.bytes[at / 8] >> (at % 8) & 1 == 1
+    }
+
+    /// Bits `64 * i..64 * i + 64`; those beyond the range are not set.
+    #[inline]
+    pub fn word(&self, i: usize) -> u64 {
+        let rest = self.len.saturating_sub(i.saturating_mul(64));
+        if rest == 0 {
+            return 0;
+        }
+        let bytes = &self.bytes[i * 8..];
+        if let Some((low, [high, ..])) = bytes.split_first_chunk::<8>() {
+            let low = u64::from_le_bytes(*low);
+            // In two steps, because a shift by all 64 bits is none.
+            return (low >> self.shift | u64::from(*high) << 1 << (63 - self.shift)) & lowest(rest);
+        }
+        let mut last = [0; 8];
+        last[..bytes.len()].copy_from_slice(bytes);
+        u64::from_le_bytes(last) >> self.shift & lowest(rest)
+    }
+
+    /// All of them, 64 at a time.
+    pub fn words(self) -> impl Iterator<Item = u64> + 'a {
+        (0..self.len.div_ceil(64)).map(move |i| self.word(i))
+    }
+
+    /// How many are set.
+    pub fn count_ones(self) -> usize {
+        self.words().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Bits `from..from + len` of these.
+    pub fn slice(&self, from: usize, len: usize) -> Result<Self> {
+        if from.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(Error::bad_data(format!(
+                "bits: expected {len} from bit {from} on, got {}",
+                self.len
+            )));
+        }
+        Self::new(self.bytes, self.shift as usize + from, len)
+    }
+
+    /// Refuses another number of bits than `len`.
+    pub(crate) fn must_be(&self, what: &str, len: usize) -> Result<()> {
+        same_len(what, len, self.len)
+    }
+
+    /// Writes them to a bitmap that begins with a byte.
+    pub fn copy_to(self, out: &mut [u8]) -> Result<()> {
+        write(out, self.len, |i| self.word(i))
+    }
+}
+
+/// Writes a bitmap of `len` bits from words of 64; what is left of the last byte becomes zero. Every bitmap is written here.
+pub fn write(out: &mut [u8], len: usize, mut word: impl FnMut(usize) -> u64) -> Result<()> {
+    same_len("bits: bytes of the output", bytes_of(len), out.len())?;
+    let (whole, last) = out.as_chunks_mut::<8>();
+    for (i, out) in whole.iter_mut().enumerate() {
+        *out = (word(i) & lowest(len - i * 64)).to_le_bytes();
+    }
+    let i = whole.len();
+    if !last.is_empty() {
+        let bytes = (word(i) & lowest(len - i * 64)).to_le_bytes();
+        last.copy_from_slice(&bytes[..last.len()]);
+    }
+    Ok(())
+}
+
+/// All bits alike.
+pub fn fill(out: &mut [u8], len: usize, value: bool) -> Result<()> {
+    write(out, len, |_| if value { u64::MAX } else { 0 })
+}
+
+/// What is set in both.
+pub fn and(a: Bits<'_>, b: Bits<'_>, out: &mut [u8]) -> Result<()> {
+    b.must_be("bits: of the second bitmap", a.len)?;
+    write(out, a.len, |i| a.word(i) & b.word(i))
+}
+
+/// What is not set.
+pub fn not(a: Bits<'_>, out: &mut [u8]) -> Result<()> {
+    write(out, a.len, |i| !a.word(i))
+}
+
+/// Sets or clears one bit of a bitmap; none beyond its bytes.
+#[inline]
+pub(crate) fn set(out: &mut [u8], i: usize, value: bool) {
+    if let Some(byte) = out.get_mut(i / 8) {
+        *byte = *byte & !(1 << (i % 8)) | u8::from(value) << (i % 8);
+    }
+}
+
+/// Sets bits `from..to` of a bitmap, as far as it goes.
+pub(crate) fn set_range(out: &mut [u8], from: usize, to: usize) {
+    let to = to.min(out.len() * 8);
+    if from >= to {
+        return;
+    }
+    let (first, last) = (from / 8, (to - 1) / 8);
+    let (head, tail) = (0xff << (from % 8), 0xff >> (7 - (to - 1) % 8));
+    if first == last {
+        out[first] |= head & tail;
+    } else {
+        out[first] |= head;
+        out[first + 1..last].fill(0xff);
+        out[last] |= tail;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bools(bytes: &[u8], offset: usize, len: usize) -> Vec<bool> {
+        (offset..offset + len).map(|i| bytes[i / 8] >> (i % 8) & 1 == 1).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn bits_from_any_offset_on_are_those_of_the_bytes(
+            bytes in proptest::collection::vec(any::<u8>(), 1..80), cut in any::<(u16, u16)>()
+        ) {
+            let offset = usize::from(cut.0) % (bytes.len() * 8);
+            let len = usize::from(cut.1) % (bytes.len() * 8 - offset + 1);
+            let (bits, model) = (Bits::new(&bytes, offset, len).unwrap(), bools(&bytes, offset, len));
+            prop_assert_eq!((0..len).map(|i| bits.get(i)).collect::<Vec<_>>(), &model[..]);
+            prop_assert_eq!(bits.count_ones(), model.iter().filter(|b| **b).count());
+            let mut out = vec![0xa5; bytes_of(len)];
+            bits.copy_to(&mut out).unwrap();
+            prop_assert_eq!(bools(&out, 0, len), &model[..]);
+            prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "what is beyond the end is zero");
+            not(bits, &mut out).unwrap();
+            prop_assert_eq!(bools(&out, 0, len), model.iter().map(|b| !b).collect::<Vec<_>>());
+            prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "what is beyond the end is zero");
+            let from = len / 3;
+            let part = bits.slice(from, len - from).unwrap();
+            let mut both = vec![0; bytes_of(part.len())];
+            and(part, bits.slice(0, len - from).unwrap(), &mut both).unwrap();
+            let expected: Vec<_> = (from..len).map(|i| model[i] && model[i - from]).collect();
+            prop_assert_eq!(bools(&both, 0, len - from), expected);
+        }
+
+        #[test]
+        fn a_range_of_bits_is_set_and_no_other(from in 0usize..90, to in 0usize..90) {
+            let mut out = vec![0; 10];
+            set_range(&mut out, from, to);
+            prop_assert_eq!(bools(&out, 0, 80), (0..80).map(|i| i >= from && i < to).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn one_bit_is_set_and_cleared_and_none_beyond_the_bytes() {
+        let mut out = [0u8; 2];
+        set(&mut out, 9, true);
+        set(&mut out, 16, true);
+        assert_eq!(out, [0, 2]);
+        set(&mut out, 9, false);
+        assert_eq!(out, [0, 0]);
+    }
+
+    #[test]
+    fn ranges_that_the_bytes_do_not_hold_are_refused() {
+        for (offset, len) in [(0, 17), (1, 16), (17, 0), (usize::MAX, 1), (1, usize::MAX)] {
+            let e = Bits::new(&[0; 2], offset, len).unwrap_err();
+            let expected = format!("bits: expected bytes for {len} bits from bit {offset} on, got 2 bytes");
+            assert_eq!(e.message(), expected);
+        }
+        let bits = Bits::new(&[0; 2], 3, 13).unwrap();
+        assert!(
+            bits.slice(1, 13).is_err() && bits.slice(usize::MAX, 1).is_err() && bits.slice(13, 0).is_ok()
+        );
+        assert!(Bits::new(&[0; 2], 0, 5).unwrap().slice(1, 5).is_err(), "the bytes hold more than the range");
+        assert!(!bits.get(usize::MAX - 8) && bits.word(usize::MAX) == 0);
+    }
+
+    #[test]
+    fn outputs_of_another_length_are_refused() {
+        let e = fill(&mut [0; 3], 16, true).unwrap_err();
+        assert_eq!(e.message(), "bits: bytes of the output: expected 2, got 3");
+        let (a, b) = (Bits::new(&[1], 0, 8).unwrap(), Bits::new(&[1], 0, 7).unwrap());
+        assert_eq!(
+            and(a, b, &mut [0]).unwrap_err().message(),
+            "bits: of the second bitmap: expected 8, got 7"
+        );
+    }
+}

@@ -1,0 +1,223 @@
+//! Timestamps cut into days, seconds and what is less than a second.
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::bits::Bits;
+use super::wide::{self, Work};
+use super::words::same_len;
+
+/// How many seconds a day has.
+pub const SECONDS_PER_DAY: i64 = 86_400;
+
+/// How many timestamps are put together while they lie close to the processor.
+const AT_ONCE: usize = 1024;
+
+macro_rules! parts {
+    ($($name:ident $t:ty),*) => {
+        /// A part of timestamps: integers of any type, or one for all.
+        #[derive(Clone, Copy, Debug)]
+        pub enum Part<'a> {
+            $(
+                #[doc = concat!("As `", stringify!($t), "`.")]
+                $name(&'a [$t]),
+            )*
+            /// The same everywhere.
+            Constant(i64),
+        }
+
+        impl Part<'_> {
+            fn must_be(self, len: usize) -> Result<()> {
+                match self {
+                    $( Part::$name(values) => same_len("timestamps: values of a part", len, values.len()), )*
+                    Part::Constant(_) => Ok(()),
+                }
+            }
+
+            /// The least and the greatest of so many from one on.
+            fn bounds(self, from: usize, len: usize) -> (i128, i128) {
+                match self {
+                    $( Part::$name(values) => {
+                        wide::run(Bounds, &values[from..from + len], &mut [])
+                    } )*
+                    Part::Constant(value) => (value.into(), value.into()),
+                }
+            }
+
+            /// Adds the ticks of those from one on, modulo 2^64.
+            fn add(self, from: usize, ticks: i64, out: &mut [i64]) {
+                match self {
+                    $( Part::$name(values) => wide::run(Ticks(ticks), &values[from..from + out.len()], out), )*
+                    Part::Constant(0) => {}
+                    Part::Constant(value) => {
+                        let ticks = value.wrapping_mul(ticks);
+                        out.iter_mut().for_each(|out| *out = out.wrapping_add(ticks));
+                    }
+                }
+            }
+        }
+
+        $(
+            impl<'a> From<&'a [$t]> for Part<'a> {
+                fn from(values: &'a [$t]) -> Self {
+                    Part::$name(values)
+                }
+            }
+
+            impl Work<$t, i64> for Ticks {
+                #[inline(always)]
+                fn run(self, part: &[$t], out: &mut [i64]) {
+                    for (part, out) in part.iter().zip(out) {
+                        *out = out.wrapping_add((*part as i64).wrapping_mul(self.0));
+                    }
+                }
+            }
+
+            impl Work<$t, (), (i128, i128)> for Bounds {
+                #[inline(always)]
+                fn run(self, part: &[$t], _: &mut [()]) -> (i128, i128) {
+                    let (mut least, mut most) = (<$t>::MAX, <$t>::MIN);
+                    for part in part {
+                        (least, most) = (least.min(*part), most.max(*part));
+                    }
+                    (least.into(), most.into())
+                }
+            }
+        )*
+    };
+}
+parts!(I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16, U32 u32, U64 u64);
+
+/// How many ticks of a timestamp one of a part has.
+struct Ticks(i64);
+
+/// Finds the least and the greatest of a part.
+struct Bounds;
+
+/// Puts timestamps together: the sum of all parts, each times its ticks. Those of a day, of a second and of the rest are
+/// `SECONDS_PER_DAY * n`, `n` and 1 where a second has `n`.
+///
+/// Refused are sums that an `i64` does not hold, where they are valid.
+pub fn combine(parts: &[(Part<'_>, i64)], valid: Option<Bits<'_>>, out: &mut [i64]) -> Result<()> {
+    for (part, _) in parts {
+        part.must_be(out.len())?;
+    }
+    if let Some(valid) = valid {
+        valid.must_be("timestamps: bits of validity", out.len())?;
+    }
+    for (i, out) in out.chunks_mut(AT_ONCE).enumerate() {
+        let from = i * AT_ONCE;
+        let bounds = sums(parts, from, out.len());
+        // What is null may be anything, so that sums are looked at one by one only where they might be too great.
+        if !fits(bounds.0) || !fits(bounds.1) {
+            for i in (from..from + out.len()).filter(|i| valid.is_none_or(|valid| valid.get(*i))) {
+                let (sum, _) = sums(parts, i, 1);
+                if !fits(sum) {
+                    let text = format!("timestamps: expected sums of 64 bits, got {sum} as number {i}");
+                    return Err(Error::bad_data(text));
+                }
+            }
+        }
+        out.fill(0);
+        parts.iter().for_each(|(part, ticks)| part.add(from, *ticks, out));
+    }
+    Ok(())
+}
+
+/// What the sums of so many from one on are at least and at most.
+fn sums(parts: &[(Part<'_>, i64)], from: usize, len: usize) -> (i128, i128) {
+    parts.iter().fold((0i128, 0i128), |sum, (part, ticks)| {
+        let ends = part.bounds(from, len);
+        let ends = (ends.0.saturating_mul((*ticks).into()), ends.1.saturating_mul((*ticks).into()));
+        (sum.0.saturating_add(ends.0.min(ends.1)), sum.1.saturating_add(ends.0.max(ends.1)))
+    })
+}
+
+fn fits(sum: i128) -> bool {
+    i64::try_from(sum).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_timestamp_is_put_together_from_its_parts(
+            stamps in proptest::collection::vec(any::<i64>(), 0..50), unit in 0usize..4
+        ) {
+            let second = [1, 1_000, 1_000_000, 1_000_000_000][unit];
+            let day = SECONDS_PER_DAY * second;
+            let days: Vec<i64> = stamps.iter().map(|t| t / day).collect();
+            let seconds: Vec<i32> = stamps.iter().map(|t| (t % day / second) as i32).collect();
+            let rest: Vec<i64> = stamps.iter().map(|t| t % day % second).collect();
+            let mut out = vec![1; stamps.len()];
+            combine(&[(days[..].into(), day), (seconds[..].into(), second), (rest[..].into(), 1)], None, &mut out).unwrap();
+            prop_assert_eq!(out, stamps);
+        }
+    }
+
+    #[test]
+    fn every_type_of_part_is_added() {
+        let mut out = [0; 2];
+        let parts = [
+            (Part::I8(&[-1, 1]), 1),
+            (Part::I16(&[-2, 2]), 10),
+            (Part::I32(&[-3, 3]), 100),
+            (Part::I64(&[-4, 4]), 1_000),
+            (Part::U8(&[200, 5]), 10_000),
+            (Part::U16(&[40_000, 6]), 10_000_000),
+            (Part::U32(&[3_000_000_000, 7]), 1_000_000_000),
+            (Part::U64(&[0, 8]), 10_000_000_000),
+            (Part::Constant(9), 100_000_000_000),
+        ];
+        combine(&parts, None, &mut out).unwrap();
+        let first =
+            -4321 + 200 * 10_000 + 40_000 * 10_000_000 + 3_000_000_000 * 1_000_000_000 + 900_000_000_000;
+        assert_eq!(out, [first, 987_060_054_321]);
+    }
+
+    #[test]
+    fn sums_that_are_too_great_are_refused_unless_they_are_null() {
+        let day = SECONDS_PER_DAY * 1_000_000_000;
+        let days: &[i64] = &[1, 106_752, -3];
+        let refused =
+            |parts: &[_], len| combine(parts, None, &mut vec![0; len]).unwrap_err().message().to_owned();
+        let expected =
+            format!("timestamps: expected sums of 64 bits, got {} as number 1", 106_752 * i128::from(day));
+        assert_eq!(refused(&[(days.into(), day)], 3), expected);
+        let mut out = [0; 3];
+        combine(&[(days.into(), day)], Some(Bits::new(&[0b101], 0, 3).unwrap()), &mut out).unwrap();
+        assert_eq!([out[0], out[2]], [day, -3 * day]);
+        let ends = [(Part::I64(&[i64::MAX]), 1), (Part::U8(&[1]), 1)];
+        assert_eq!(
+            refused(&ends, 1),
+            format!("timestamps: expected sums of 64 bits, got {} as number 0", 1i128 << 63)
+        );
+        refused(&[(Part::U64(&[u64::MAX]), 1)], 1);
+        refused(&[(Part::U64(&[u64::MAX]), i64::MAX); 5], 1);
+        refused(&[(Part::I64(&[i64::MIN]), -1)], 1);
+        refused(&[(Part::I64(&[0, i64::MIN]), 2)], 2);
+        combine(&[(Part::I64(&[i64::MIN]), 1), (Part::Constant(0), i64::MAX)], None, &mut [0]).unwrap();
+    }
+
+    #[test]
+    fn the_place_of_a_null_is_counted_from_the_first_value_on() {
+        let mut days: Vec<i64> = (0..3000).collect();
+        let mut out = vec![0; 3000];
+        days[2500] = i64::MAX;
+        let parts = [(Part::I64(&days), 2)];
+        let mut valid = vec![0xff; 375];
+        assert!(combine(&parts, Some(Bits::new(&valid, 0, 3000).unwrap()), &mut vec![0; 3000]).is_err());
+        valid[2500 / 8] = !(1 << (2500 % 8));
+        combine(&parts, Some(Bits::new(&valid, 0, 3000).unwrap()), &mut out).unwrap();
+        assert!((0..3000).all(|i| i == 2500 || out[i] == 2 * i as i64));
+    }
+
+    #[test]
+    fn other_lengths_are_refused() {
+        let part = [(Part::U8(&[0; 2]), 1)];
+        assert!(combine(&part, None, &mut [0; 3]).is_err());
+        assert!(combine(&part, Some(Bits::new(&[0], 0, 3).unwrap()), &mut [0; 2]).is_err());
+    }
+}

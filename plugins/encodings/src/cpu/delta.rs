@@ -1,0 +1,142 @@
+//! Differences in the FastLanes layout: each lane of a block runs on from its base, so that the lanes are summed at once.
+//!
+//! The values of a block are transposed first, so that a lane holds neighbours: value `p` of the transposed block is value
+//! `p % 16 * 64 + ORDER[p / 16 % 8] * 8 + p / 128` of the block.
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::fastlanes::{BLOCK, ORDER, first_of_row};
+use super::wide::{self, Work};
+use super::words::{ROW_BYTES, Word, same_len};
+
+/// Sums `deltas`, whole blocks of them, and writes values `offset..offset + out.len()`. There is a base for each lane of
+/// each block.
+pub fn decode<T: Word>(bases: &[T], deltas: &[T], offset: usize, out: &mut [T]) -> Result<()> {
+    if offset >= BLOCK {
+        return Err(Error::bad_data(format!("delta: expected an offset below {BLOCK}, got {offset}")));
+    }
+    if !deltas.len().is_multiple_of(BLOCK) || deltas.len() < offset.saturating_add(out.len()) {
+        return Err(Error::bad_data(format!(
+            "delta: expected whole blocks of {BLOCK} for {} values after {offset}, got {}",
+            out.len(),
+            deltas.len()
+        )));
+    }
+    same_len("delta: bases, one for each lane", deltas.len() / BLOCK * T::LANES, bases.len())?;
+    wide::run(Sum { bases, offset }, deltas, out);
+    Ok(())
+}
+
+struct Sum<'a, T> {
+    bases: &'a [T],
+    offset: usize,
+}
+
+impl<T: Word> Work<T, T> for Sum<'_, T> {
+    #[inline(always)]
+    fn run(self, deltas: &[T], out: &mut [T]) {
+        let (mut rest, mut skip) = (out, self.offset);
+        for (deltas, bases) in deltas.as_chunks().0.iter().zip(self.bases.chunks_exact(T::LANES)) {
+            let (now, later) = rest.split_at_mut(rest.len().min(BLOCK - skip));
+            if let Ok(block) = <&mut [T; BLOCK]>::try_from(&mut *now) {
+                sum_block(deltas, bases, block);
+            } else if !now.is_empty() {
+                // The output has only a part of it.
+                let mut block = [T::default(); BLOCK];
+                sum_block(deltas, bases, &mut block);
+                now.copy_from_slice(&block[skip..skip + now.len()]);
+            }
+            (rest, skip) = (later, 0);
+        }
+    }
+}
+
+#[inline(always)]
+fn sum_block<T: Word>(deltas: &[T; BLOCK], bases: &[T], out: &mut [T; BLOCK]) {
+    // As many lanes as the narrowest words have.
+    let mut sums = [T::default(); ROW_BYTES];
+    sums[..T::LANES].copy_from_slice(bases);
+    let mut transposed = [T::default(); BLOCK];
+    for row in 0..T::BITS as usize {
+        let first = first_of_row(row);
+        let (deltas, to) = (&deltas[first..first + T::LANES], &mut transposed[first..first + T::LANES]);
+        for lane in 0..T::LANES {
+            sums[lane] = sums[lane].plus(deltas[lane]);
+            to[lane] = sums[lane];
+        }
+    }
+    for (lane, out) in out.as_chunks_mut::<64>().0.iter_mut().enumerate() {
+        for (eight, out) in out.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            // The order is its own inverse.
+            let from = ORDER[eight] * 16 + lane;
+            *out = std::array::from_fn(|row| transposed[row * 128 + from]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As the format says it, value by value.
+    fn model<T: Word>(bases: &[T], deltas: &[T]) -> Vec<T> {
+        let order = [0, 4, 2, 6, 1, 5, 3, 7];
+        let mut out = vec![T::default(); deltas.len()];
+        for block in 0..deltas.len() / 1024 {
+            for lane in 0..T::LANES {
+                let mut sum = bases[block * T::LANES + lane];
+                for row in 0..T::BITS as usize {
+                    let p = order[row / 8] * 16 + row % 8 * 128 + lane;
+                    sum = sum.plus(deltas[block * 1024 + p]);
+                    out[block * 1024 + p % 16 * 64 + order[p / 16 % 8] * 8 + p / 128] = sum;
+                }
+            }
+        }
+        out
+    }
+
+    fn is_as_the_model<T: Word>(blocks: usize, seed: u64, cut: (u16, u16)) {
+        let noise = |n: usize, salt: u64| -> Vec<T> {
+            (0..n as u64).map(|i| T::low((i ^ salt).wrapping_mul(seed | 1).rotate_left(23))).collect()
+        };
+        let (bases, deltas) = (noise(blocks * T::LANES, 5), noise(blocks * 1024, 77));
+        let offset = usize::from(cut.0) % 1024;
+        let len = usize::from(cut.1) % (blocks * 1024 - offset + 1);
+        let mut out = vec![T::default(); len];
+        decode(&bases, &deltas, offset, &mut out).unwrap();
+        assert_eq!(out, model(&bases, &deltas)[offset..offset + len]);
+    }
+
+    proptest! {
+        #[test]
+        fn lanes_are_summed_and_values_put_in_order(blocks in 1usize..4, seed: u64, cut in any::<(u16, u16)>()) {
+            is_as_the_model::<u8>(blocks, seed, cut);
+            is_as_the_model::<u16>(blocks, seed, cut);
+            is_as_the_model::<u32>(blocks, seed, cut);
+            is_as_the_model::<u64>(blocks, seed, cut);
+        }
+    }
+
+    #[test]
+    fn a_rising_sequence_is_its_first_value_and_ones() {
+        // A lane of 64-bit words holds 64 neighbours: its base is one before the first of them.
+        let bases: Vec<u64> = (0..16).map(|lane| 100 + lane * 64 - 1).collect();
+        let mut out = vec![0; 1024];
+        decode(&bases, &[1; 1024], 0, &mut out).unwrap();
+        assert_eq!(out, (100..1124).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_are_refused() {
+        let refused = |bases: usize, deltas: usize, offset, len: usize| {
+            let mut out = vec![0u64; len];
+            decode(&vec![0; bases], &vec![0; deltas], offset, &mut out).unwrap_err().message().to_owned()
+        };
+        assert_eq!(refused(16, 1024, 1024, 0), "delta: expected an offset below 1024, got 1024");
+        let blocks = "delta: expected whole blocks of 1024 for";
+        assert_eq!(refused(16, 1023, 0, 1), format!("{blocks} 1 values after 0, got 1023"));
+        assert_eq!(refused(16, 1024, 1, 1024), format!("{blocks} 1024 values after 1, got 1024"));
+        assert_eq!(refused(15, 1024, 0, 1), "delta: bases, one for each lane: expected 16, got 15");
+    }
+}

@@ -1,0 +1,192 @@
+//! Dictionaries of values of fixed width: each value is named by a code.
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::bits::{self, Bits};
+use super::wide::{self, Work};
+use super::words::{Index, same_len};
+
+/// How many codes are held against the dictionary before they are looked up.
+const BLOCK: usize = 1024;
+
+/// As many where some may be null: those of a word of validity.
+const WORD: usize = 64;
+
+/// A dictionary that no code of a byte is out of range of.
+const SMALL: usize = 256;
+
+/// Looks up each code; one that is out of range is refused. A code that is null names nothing and may be anything: its value
+/// is the dictionary's first, or `null` where it has none.
+pub fn take<C: Index, V: Copy>(
+    codes: &[C],
+    valid: Option<Bits<'_>>,
+    values: &[V],
+    null: V,
+    out: &mut [V],
+) -> Result<()> {
+    same_len("dictionary: codes", out.len(), codes.len())?;
+    if let Some(valid) = valid {
+        valid.must_be("dictionary: bits of validity", codes.len())?;
+    }
+    let names = values.len();
+    if names > SMALL || codes.len() < SMALL {
+        let find = |code: C| values.get(code.index()).copied().unwrap_or(null);
+        return wide::run(LookUp { valid, names, find }, codes, out);
+    }
+    let mut small = [null; SMALL];
+    small[..names].copy_from_slice(values);
+    let find = |code: C| small[usize::from(code.index() as u8)];
+    wide::run(LookUp { valid, names, find }, codes, out)
+}
+
+struct LookUp<'a, F> {
+    valid: Option<Bits<'a>>,
+    names: usize,
+    find: F,
+}
+
+impl<C: Index, V: Copy, F: Fn(C) -> V + Copy> Work<C, V, Result<()>> for LookUp<'_, F> {
+    #[inline(always)]
+    fn run(self, codes: &[C], out: &mut [V]) -> Result<()> {
+        let LookUp { valid, names, find } = self;
+        let at_once = if valid.is_some() { WORD } else { BLOCK };
+        for (i, (codes, out)) in codes.chunks(at_once).zip(out.chunks_mut(at_once)).enumerate() {
+            let mut kept = [C::default(); WORD];
+            let codes = match valid.map(|valid| valid.word(i)) {
+                Some(word) if word.count_ones() as usize != codes.len() => {
+                    keep(codes, word, &mut kept);
+                    &kept[..codes.len()]
+                }
+                _ => codes,
+            };
+            if C::greatest(codes) >= names {
+                let at = |j: usize| i * at_once + j;
+                let wrong =
+                    |j: &usize| codes[*j].index() >= names && valid.is_none_or(|valid| valid.get(at(*j)));
+                if let Some(j) = (0..codes.len()).find(wrong) {
+                    return Err(unknown(codes[j], at(j), names));
+                }
+            }
+            let (codes, rest) = codes.as_chunks::<8>();
+            let (out, rest_out) = out.as_chunks_mut::<8>();
+            for (codes, out) in codes.iter().zip(out) {
+                *out = codes.map(find);
+            }
+            for (code, out) in rest.iter().zip(rest_out) {
+                *out = find(*code);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The codes that `word` has a bit for.
+#[inline(always)]
+fn keep<C: Index>(codes: &[C], word: u64, to: &mut [C; WORD]) {
+    let bytes = word.to_le_bytes();
+    for ((codes, to), byte) in codes.chunks(8).zip(to.as_chunks_mut::<8>().0).zip(bytes) {
+        for (bit, (code, to)) in codes.iter().zip(to).enumerate() {
+            *to = code.if_kept(byte & 1 << bit != 0);
+        }
+    }
+}
+
+/// The same for truth values, and for which of the values are valid: what null codes name is not set.
+pub fn take_bits<C: Index>(
+    codes: &[C],
+    valid: Option<Bits<'_>>,
+    values: Bits<'_>,
+    out: &mut [u8],
+) -> Result<()> {
+    if let Some(valid) = valid {
+        valid.must_be("dictionary: bits of validity", codes.len())?;
+    }
+    let mut wrong = None;
+    bits::write(out, codes.len(), |i| {
+        let valid = valid.map_or(u64::MAX, |valid| valid.word(i));
+        let codes = &codes[i * 64..codes.len().min(i * 64 + 64)];
+        codes.iter().enumerate().fold(0, |word, (j, code)| {
+            let at = code.index();
+            let named = valid >> j & 1;
+            if named == 1 && at >= values.len() {
+                wrong.get_or_insert(i * 64 + j);
+            }
+            word | (u64::from(values.get(at)) & named) << j
+        })
+    })?;
+    wrong.map_or(Ok(()), |i| Err(unknown(codes[i], i, values.len())))
+}
+
+#[cold]
+fn unknown<C: Index>(code: C, i: usize, values: usize) -> Error {
+    Error::bad_data(format!("dictionary: expected codes below {values}, got {code} as number {i}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn codes_are_looked_up_and_those_of_nulls_are_not(
+            rows in proptest::collection::vec((any::<u8>(), any::<bool>()), 0..300), names in 1usize..300
+        ) {
+            let values: Vec<u32> = (0..names as u32).map(|v| v * 3 + 1).collect();
+            let values_set: Vec<u8> = (0..bits::bytes_of(names)).map(|i| (i * 89 + 13) as u8).collect();
+            let values_set = Bits::new(&values_set, 0, names).unwrap();
+            let mut valid = vec![0; bits::bytes_of(rows.len())];
+            rows.iter().enumerate().for_each(|(i, row)| bits::set(&mut valid, i, row.1));
+            let valid = Bits::new(&valid, 0, rows.len()).unwrap();
+            let codes: Vec<i16> = rows.iter().map(|row| i16::from(row.0)).collect();
+            let (mut out, mut set) = (vec![9; rows.len()], vec![0; bits::bytes_of(rows.len())]);
+            let taken = take(&codes, Some(valid), &values, 7, &mut out);
+            let taken_bits = take_bits(&codes, Some(valid), values_set, &mut set);
+            if let Some(i) = rows.iter().position(|(code, valid)| *valid && usize::from(*code) >= names) {
+                let expected = format!("dictionary: expected codes below {names}, got {} as number {i}", rows[i].0);
+                prop_assert_eq!(taken.unwrap_err().message().to_owned(), expected.clone());
+                prop_assert_eq!(taken_bits.unwrap_err().message().to_owned(), expected);
+            } else {
+                let named = |r: &(u8, bool)| if r.1 { u32::from(r.0) * 3 + 1 } else { 1 };
+                let expected: Vec<u32> = rows.iter().map(named).collect();
+                prop_assert_eq!(out, expected);
+                for (i, row) in rows.iter().enumerate() {
+                    let got = set[i / 8] >> (i % 8) & 1 == 1;
+                    prop_assert_eq!(got, row.1 && values_set.get(row.0.into()), "row {}", i);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_nulls_every_code_counts() {
+        let mut out = [0u64; 3];
+        take(&[2u64, 0, 1], None, &[5, 6, 7], 0, &mut out).unwrap();
+        assert_eq!(out, [7, 5, 6]);
+        let e = take(&[0u64, u64::MAX, 1], None, &[5, 6, 7], 0, &mut out).unwrap_err();
+        assert_eq!(e.message(), format!("dictionary: expected codes below 3, got {} as number 1", u64::MAX));
+        let e = take(&[0i8, 0, -1], None, &[5, 6, 7], 0, &mut out).unwrap_err();
+        assert_eq!(e.message(), "dictionary: expected codes below 3, got -1 as number 2");
+        let mut set = [0];
+        take_bits(&[1u8, 0, 1], None, Bits::new(&[0b10], 0, 2).unwrap(), &mut set).unwrap();
+        assert_eq!(set, [0b101]);
+        assert!(take_bits(&[2u8], None, Bits::new(&[0b10], 0, 2).unwrap(), &mut set).is_err());
+    }
+
+    #[test]
+    fn a_dictionary_of_nothing_serves_nulls() {
+        let mut out = [1u16; 2];
+        take(&[200u8, 3], Some(Bits::new(&[0], 0, 2).unwrap()), &[], 0, &mut out).unwrap();
+        assert_eq!(out, [0, 0]);
+        assert!(take(&[0u8, 0], None, &[], 0, &mut out).is_err());
+    }
+
+    #[test]
+    fn other_lengths_are_refused() {
+        let valid = Bits::new(&[0], 0, 3).unwrap();
+        assert!(take(&[0u8; 2], None, &[1], 0, &mut [0; 3]).is_err());
+        assert!(take(&[0u8; 2], Some(valid), &[1], 0, &mut [0; 2]).is_err());
+        assert!(take_bits(&[0u8; 2], Some(valid), valid, &mut [0]).is_err());
+        assert!(take_bits(&[0u8; 2], None, valid, &mut [0, 0]).is_err());
+    }
+}

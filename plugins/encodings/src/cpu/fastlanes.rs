@@ -1,0 +1,244 @@
+//! Bit-packed integers in the FastLanes layout, unpacked with whatever is to be done to each value in the same pass.
+//!
+//! Values are packed in blocks of 1024. A block of `BITS`-bit words is `width` rows of 128 bytes, one word for each of
+//! `LANES = 1024 / BITS` lanes. Lane `l` is a stream of bits from its words, lowest first; the `r`-th value of it is value
+//! `ORDER[r / 8] * 16 + (r % 8) * 128 + l` of the block. So one row of values lies side by side in the output, and needs
+//! the same two shifts in every lane: that is the loop, and it makes no difference to it whether the width is known when
+//! it is compiled.
+
+use std::marker::PhantomData;
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::wide::{self, Work};
+use super::words::{ROW_BYTES, Word, same_len};
+
+/// How many values a block holds.
+pub const BLOCK: usize = 1024;
+
+/// The order of groups of eight rows.
+pub(crate) const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
+
+/// Which value of its block the first lane of a row holds; the other lanes follow.
+#[inline(always)]
+pub(crate) fn first_of_row(row: usize) -> usize {
+    ORDER[row / 8 % 8] * 16 + row % 8 * 128
+}
+
+/// How many bytes `len` values after `offset` ones of `width` bits take. An error where that is more than there can be.
+pub fn packed_bytes(width: u32, offset: usize, len: usize) -> Result<usize> {
+    len.checked_add(offset)
+        .map(|values| values.div_ceil(BLOCK))
+        .and_then(|blocks| blocks.checked_mul(ROW_BYTES * width as usize))
+        .ok_or_else(|| Error::bad_data(format!("bit-packed: {len} values of {width} bits fit no memory")))
+}
+
+/// Unpacks `out.len()` values of `width` bits, from value `offset` of the first block on, and gives each through `step`.
+///
+/// `packed` is all blocks, at any address. Refused are a width beyond the type's, an offset of a block or more, and any
+/// other number of bytes than the values need.
+pub fn unpack<T: Word, U: Copy>(
+    packed: &[u8],
+    width: u32,
+    offset: usize,
+    out: &mut [U],
+    step: impl Fn(T) -> U + Copy,
+) -> Result<()> {
+    check::<T>(packed, width, offset, out.len())?;
+    if width == 0 {
+        out.fill(step(T::default()));
+    } else {
+        wide::run(Unpack { width, offset, step, of: PhantomData::<T> }, packed.as_chunks().0, out);
+    }
+    Ok(())
+}
+
+/// What [`unpack`] refuses, for those who unpack elsewhere.
+pub fn check<T: Word>(packed: &[u8], width: u32, offset: usize, len: usize) -> Result<()> {
+    if width > T::BITS {
+        return Err(Error::bad_data(format!(
+            "bit-packed: expected a width of 0 to {} bits, got {width}",
+            T::BITS
+        )));
+    }
+    if offset >= BLOCK {
+        return Err(Error::bad_data(format!("bit-packed: expected an offset below {BLOCK}, got {offset}")));
+    }
+    same_len("bit-packed: bytes of the blocks", packed_bytes(width, offset, len)?, packed.len())
+}
+
+struct Unpack<T, S> {
+    width: u32,
+    offset: usize,
+    step: S,
+    of: PhantomData<T>,
+}
+
+impl<T: Word, U: Copy, S: Fn(T) -> U + Copy> Work<[u8; ROW_BYTES], U> for Unpack<T, S> {
+    #[inline(always)]
+    fn run(self, rows: &[[u8; ROW_BYTES]], out: &mut [U]) {
+        let Unpack { width, offset, step, .. } = self;
+        let (mut rest, mut skip) = (out, offset);
+        for rows in rows.chunks_exact(width as usize) {
+            let (now, later) = rest.split_at_mut(rest.len().min(BLOCK - skip));
+            if let Ok(block) = <&mut [U; BLOCK]>::try_from(&mut *now) {
+                unpack_block(rows, width, block, step);
+            } else {
+                // The output has only a part of it.
+                let mut block = [step(T::default()); BLOCK];
+                unpack_block(rows, width, &mut block, step);
+                now.copy_from_slice(&block[skip..skip + now.len()]);
+            }
+            (rest, skip) = (later, 0);
+        }
+    }
+}
+
+/// One block: `rows` are `width` rows, of 1 to `T::BITS` bits.
+#[inline(always)]
+fn unpack_block<T: Word, U: Copy>(
+    rows: &[[u8; ROW_BYTES]],
+    width: u32,
+    out: &mut [U; BLOCK],
+    step: impl Fn(T) -> U + Copy,
+) {
+    let mask = T::mask(width);
+    for row in 0..T::BITS {
+        let (at, shift) = ((row * width / T::BITS) as usize, row * width % T::BITS);
+        let first = first_of_row(row as usize);
+        let out = &mut out[first..first + T::LANES];
+        if shift + width <= T::BITS {
+            T::each(&rows[at], |lane, low| out[lane] = step(low >> shift & mask));
+        } else {
+            T::each_pair(&rows[at], &rows[at + 1], |lane, low, high| {
+                out[lane] = step((low >> shift | high << (T::BITS - shift)) & mask);
+            });
+        }
+    }
+}
+
+/// Packs `values` into blocks, the last filled up with zeros: the inverse of [`unpack`] with no offset, for those who make
+/// data to test with. Of each value the `width` lowest bits are kept; a width beyond the type's is that of the type.
+pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
+    let width = width.min(T::BITS);
+    let mut packed = Vec::new();
+    for block in values.chunks(BLOCK) {
+        let mut words = vec![T::default(); T::LANES * width as usize];
+        for row in 0..if width == 0 { 0 } else { T::BITS } {
+            for lane in 0..T::LANES {
+                let value = block.get(first_of_row(row as usize) + lane).copied().unwrap_or_default();
+                let value = value & T::mask(width);
+                let (at, shift) = ((row * width / T::BITS) as usize * T::LANES + lane, row * width % T::BITS);
+                words[at] = words[at] | value << shift;
+                if shift + width > T::BITS {
+                    words[at + T::LANES] = value >> (T::BITS - shift);
+                }
+            }
+        }
+        packed
+            .extend(words.iter().flat_map(|word| word.wide().to_le_bytes().into_iter().take(size_of::<T>())));
+    }
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The layout as its definition has it: where each bit of value `i` of a block lies.
+    fn bit_of<T: Word>(packed: &[u8], width: u32, i: usize, bit: u32) -> u64 {
+        let (block, i) = (i / BLOCK, i % BLOCK);
+        let (lane, row) = (0..T::BITS as usize)
+            .flat_map(|row| (0..T::LANES).map(move |lane| (lane, row)))
+            .find(|(lane, row)| [0, 4, 2, 6, 1, 5, 3, 7][row / 8] * 16 + row % 8 * 128 + lane == i)
+            .unwrap();
+        let at = row * width as usize + bit as usize;
+        let word = at / T::BITS as usize * T::LANES + lane;
+        let at = (block * 128 * width as usize + word * size_of::<T>()) * 8 + at % T::BITS as usize;
+        u64::from(packed[at / 8] >> (at % 8) & 1)
+    }
+
+    fn noise(n: usize, seed: u64) -> impl Iterator<Item = u64> {
+        (0..n as u64).map(move |i| {
+            let x = (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xd134_2543_de82_ef95));
+            x ^ x >> 29
+        })
+    }
+
+    fn every_width_follows_the_layout<T: Word>() {
+        for width in 0..=T::BITS {
+            let packed: Vec<u8> = noise(packed_bytes(width, 0, 1024).unwrap(), 3).map(|x| x as u8).collect();
+            let mut out = [T::default(); 1024];
+            unpack(&packed, width, 0, &mut out, |v: T| v).unwrap();
+            for i in (0..1024).step_by(37).chain([1, 15, 16, 127, 128, 1023]) {
+                let expected = (0..width).fold(0, |v, bit| v | bit_of::<T>(&packed, width, i, bit) << bit);
+                assert_eq!(out[i].wide(), expected, "width {width}, value {i}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_width_of_every_type_is_unpacked_as_the_layout_says() {
+        every_width_follows_the_layout::<u8>();
+        every_width_follows_the_layout::<u16>();
+        every_width_follows_the_layout::<u32>();
+        every_width_follows_the_layout::<u64>();
+    }
+
+    fn comes_back<T: Word>(width: u32, offset: usize, len: usize, seed: u64) {
+        let width = width % (T::BITS + 1);
+        let values: Vec<T> = noise(offset + len, seed).map(|x| T::low(x) & T::mask(width)).collect();
+        let packed = pack(&values, width);
+        let mut out = vec![T::default(); len];
+        unpack(&packed, width, offset, &mut out, |v: T| v.plus(T::ONE)).unwrap();
+        let expected: Vec<T> = values[offset..].iter().map(|v| v.plus(T::ONE)).collect();
+        assert_eq!(out, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_packed_is_unpacked_from_any_offset_on(
+            width in 0u32..=64, offset in 0usize..1024, len in 1usize..4000, seed: u64
+        ) {
+            comes_back::<u8>(width, offset, len, seed);
+            comes_back::<u16>(width, offset, len, seed);
+            comes_back::<u32>(width, offset, len, seed);
+            comes_back::<u64>(width, offset, len, seed);
+        }
+    }
+
+    #[test]
+    fn lengths_around_a_block_are_exact() {
+        for len in [1, 1023, 1024, 1025, 2048, 2049] {
+            comes_back::<u32>(7, 0, len, 1);
+            comes_back::<u32>(7, 1023, len, 1);
+        }
+    }
+
+    #[test]
+    fn packed_bytes_may_lie_at_any_address() {
+        let values: Vec<u64> = (0..1024).collect();
+        let mut shifted = vec![0];
+        shifted.extend(pack(&values, 10));
+        let mut out = vec![0u64; 1024];
+        unpack(&shifted[1..], 10, 0, &mut out, |v: u64| v).unwrap();
+        assert_eq!(out, values);
+    }
+
+    #[test]
+    fn widths_offsets_and_lengths_that_lie_are_refused() {
+        let refused = |bytes: usize, width, offset, len: usize| {
+            let mut out = vec![0u32; len];
+            unpack(&vec![0; bytes], width, offset, &mut out, |v: u32| v).unwrap_err().message().to_owned()
+        };
+        assert_eq!(refused(33 * 128, 33, 0, 1024), "bit-packed: expected a width of 0 to 32 bits, got 33");
+        assert_eq!(refused(128, 1, 1024, 1), "bit-packed: expected an offset below 1024, got 1024");
+        assert_eq!(refused(127, 1, 0, 1), "bit-packed: bytes of the blocks: expected 128, got 127");
+        assert_eq!(refused(128, 1, 1, 1024), "bit-packed: bytes of the blocks: expected 256, got 128");
+        assert_eq!(refused(1, 0, 0, 5), "bit-packed: bytes of the blocks: expected 0, got 1");
+        let most = check::<u64>(&[], 64, 0, usize::MAX).unwrap_err();
+        assert_eq!(most.message(), format!("bit-packed: {} values of 64 bits fit no memory", usize::MAX));
+        assert!(check::<u64>(&[], u32::MAX, 0, 0).is_err() && check::<u8>(&[], 8, usize::MAX, 1).is_err());
+    }
+}

@@ -1,0 +1,151 @@
+//! OnPair: texts in which one number stands for up to 16 bytes, by a dictionary of at most 65,536 tokens.
+
+use crossdock_plugin_api::{Error, Result};
+
+use super::coded::{self, CODE_BYTES, Coder, GROUP, ROOM, Starts};
+use super::words::Index;
+
+pub use super::coded::decoded_bytes;
+
+/// Bytes of the longest token: to how many a code decodes at most.
+pub const TOKEN_BYTES: usize = CODE_BYTES;
+
+/// Most tokens.
+const MOST_TOKENS: usize = 1 << 16;
+
+/// Codes that are taken together.
+const BLOCK: usize = 8;
+
+/// What codes stand for.
+pub struct Tokens {
+    /// One after the other, and enough bytes after the last one to read [`TOKEN_BYTES`] from where any of them begins.
+    bytes: Vec<u8>,
+    tokens: Vec<Token>,
+}
+
+/// Where a token begins, and its length in the lowest bits.
+#[derive(Clone, Copy)]
+struct Token(u32);
+
+impl Token {
+    const LENGTH: u32 = 2 * TOKEN_BYTES as u32 - 1;
+
+    #[inline(always)]
+    fn begin(self) -> usize {
+        (self.0 >> Self::LENGTH.count_ones()) as usize
+    }
+
+    #[inline(always)]
+    fn length(self) -> usize {
+        (self.0 & Self::LENGTH) as usize
+    }
+}
+
+impl Tokens {
+    /// The dictionary: token `t` has the bytes from `offsets[t]` to `offsets[t + 1]`, 1 to 16 of them.
+    pub fn read<O: Index>(bytes: &[u8], offsets: &[O]) -> Result<Self> {
+        if offsets.is_empty() || offsets.len() > MOST_TOKENS + 1 {
+            return Err(Error::bad_data(format!(
+                "onpair: {} offsets into the dictionary, expected 1 to {}",
+                offsets.len(),
+                MOST_TOKENS + 1
+            )));
+        }
+        let first = offsets[0].index();
+        let last = offsets[offsets.len() - 1];
+        let used = bytes.get(first..last.index()).ok_or_else(|| {
+            Error::bad_data(format!(
+                "onpair: tokens from {first} to {last} of a dictionary of {} bytes",
+                bytes.len()
+            ))
+        })?;
+        let token = |(i, pair): (usize, &[O])| {
+            let (begin, end) = (pair[0].index(), pair[1].index());
+            match end.checked_sub(begin) {
+                // All before it are as long at most, so that where it begins fits, too.
+                Some(length @ 1..=TOKEN_BYTES) => {
+                    Ok(Token(((begin - first) << Token::LENGTH.count_ones() | length) as u32))
+                }
+                _ => Err(Error::bad_data(format!(
+                    "onpair: token {i} lies from {} to {}, expected 1 to {TOKEN_BYTES} bytes",
+                    pair[0], pair[1]
+                ))),
+            }
+        };
+        let tokens = offsets.windows(2).enumerate().map(token).collect::<Result<_>>()?;
+        Ok(Self { bytes: [used, &[0; TOKEN_BYTES]].concat(), tokens })
+    }
+
+    /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
+    /// and `lengths[i]` bytes. Nulls have a range and a length, too.
+    ///
+    /// On an error some may have been decoded already.
+    pub fn decode<C: Index, O: Index, L: Index>(
+        &self,
+        codes: &[C],
+        offsets: &[O],
+        lengths: &[L],
+        out: &mut [u8],
+    ) -> Result<()> {
+        let coder = Codes { tokens: self, of: std::marker::PhantomData };
+        coded::decode(&coder, codes, offsets, lengths, out).map_err(|e| e.context("onpair"))
+    }
+
+    #[inline(always)]
+    fn token(&self, code: usize) -> Option<(&[u8; TOKEN_BYTES], usize)> {
+        let token = *self.tokens.get(code)?;
+        Some((self.bytes.get(token.begin()..)?.first_chunk()?, token.length()))
+    }
+}
+
+/// The dictionary for codes of one type.
+struct Codes<'a, C> {
+    tokens: &'a Tokens,
+    of: std::marker::PhantomData<C>,
+}
+
+impl<C: Index> Coder for Codes<'_, C> {
+    type Code = C;
+
+    #[inline(never)]
+    fn group(&self, codes: &[C], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize) {
+        let mut byte = 0;
+        let blocks = codes.as_chunks::<BLOCK>().0.iter().zip(starts.as_chunks_mut::<BLOCK>().0);
+        for (i, (block, starts)) in blocks.enumerate() {
+            // It is never more than that, which the compiler cannot know.
+            let mut at = byte % (GROUP * TOKEN_BYTES);
+            for (code, start) in block.iter().zip(starts) {
+                let Some((token, length)) = self.tokens.token(code.index()) else {
+                    return (i * BLOCK, byte);
+                };
+                *start = at as u16;
+                room[at..at + TOKEN_BYTES].copy_from_slice(token);
+                at += length;
+            }
+            byte = at;
+        }
+        (codes.len().min(GROUP) / BLOCK * BLOCK, byte)
+    }
+
+    fn one(&self, codes: &[C], room: &mut [u8; ROOM], starts: &mut Starts) -> (usize, usize) {
+        let Some((token, length)) = codes.first().and_then(|code| self.tokens.token(code.index())) else {
+            return (0, 0);
+        };
+        room[..TOKEN_BYTES].copy_from_slice(token);
+        starts[0] = 0;
+        (1, length)
+    }
+
+    #[cold]
+    fn refuse(&self, codes: &[C], value: usize) -> Error {
+        let code = codes.first().map(ToString::to_string).unwrap_or_default();
+        Error::bad_data(format!(
+            "value {value} has code {code}, expected one of {} tokens",
+            self.tokens.tokens.len()
+        ))
+    }
+}
+
+#[cfg(test)]
+#[path = "onpair_tests.rs"]
+mod tests;

@@ -1,0 +1,63 @@
+//! Integers that rise or fall by the same amount.
+
+use super::wide::{self, Work};
+use super::words::Word;
+
+/// How many are made at once.
+const LANES: usize = 16;
+
+/// Writes `base + i * multiplier` for each `i`, modulo the width; signed values are given as their bits. That all of them fit
+/// their type is for whoever reads the metadata.
+pub fn fill<T: Word>(base: T, multiplier: T, out: &mut [T]) {
+    let rises = std::array::from_fn(|lane| multiplier.times(T::low(lane as u64)));
+    wide::run(Rise { base, rises, step: multiplier.times(T::low(LANES as u64)) }, &[], out);
+}
+
+struct Rise<T> {
+    base: T,
+    rises: [T; LANES],
+    step: T,
+}
+
+impl<T: Word> Work<(), T> for Rise<T> {
+    #[inline(always)]
+    fn run(self, _: &[()], out: &mut [T]) {
+        let Rise { mut base, rises, step } = self;
+        let (chunks, rest) = out.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            *chunk = rises.map(|rise| base.plus(rise));
+            base = base.plus(step);
+        }
+        rest.iter_mut().zip(rises).for_each(|(out, rise)| *out = base.plus(rise));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_value_is_the_base_and_so_many_times_the_multiplier(base: u64, multiplier: u64, len in 0usize..100) {
+            let mut out = vec![0u64; len];
+            fill(base, multiplier, &mut out);
+            for (i, value) in (0..).zip(&out) {
+                prop_assert_eq!(*value, base.wrapping_add(multiplier.wrapping_mul(i)));
+            }
+            let mut out = vec![0u8; len];
+            fill(base as u8, multiplier as u8, &mut out);
+            for (i, value) in (0..).zip(&out) {
+                prop_assert_eq!(*value, (base as u8).wrapping_add((multiplier as u8).wrapping_mul(i)));
+            }
+        }
+    }
+
+    #[test]
+    fn falling_signed_sequences_are_bits_of_their_values() {
+        let mut out = [0u16; 20];
+        fill(5i16.cast_unsigned(), (-3i16).cast_unsigned(), &mut out);
+        assert_eq!(out.map(u16::cast_signed)[..4], [5, 2, -1, -4]);
+        assert_eq!(out[19].cast_signed(), 5 - 57);
+    }
+}

@@ -1,0 +1,34 @@
+//! Signed integers of which small ones of either sign are small: 0, -1, 1, -2, 2 as 0, 1, 2, 3, 4.
+
+use super::words::Word;
+
+/// The bits of the signed integer.
+#[inline(always)]
+pub fn decode<T: Word>(value: T) -> T {
+    value >> 1 ^ T::default().minus(value & T::ONE)
+}
+
+/// The same for many, in place.
+pub fn decode_all<T: Word>(values: &mut [T]) {
+    values.iter_mut().for_each(|value| *value = decode(*value));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_the_number_that_it_stands_for() {
+        for i in i8::MIN..=i8::MAX {
+            let encoded = (i << 1 ^ i >> 7) as u8;
+            assert_eq!(decode(encoded) as i8, i);
+        }
+    }
+
+    #[test]
+    fn the_ends_of_wide_types_come_back() {
+        let mut values = [0, 1, 2, u64::MAX - 1, u64::MAX];
+        decode_all(&mut values);
+        assert_eq!(values.map(|v| v as i64), [0, -1, 1, i64::MAX, i64::MIN]);
+    }
+}

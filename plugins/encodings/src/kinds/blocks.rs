@@ -1,0 +1,86 @@
+//! Values in blocks of 1024: sums of differences, and names in a dictionary of each block.
+
+use crossdock_arrays::DeviceArray;
+use crossdock_plugin_api::Result;
+
+use super::chain::ptype;
+use super::slots::{Source, by_integers, by_width};
+use super::{Kind, fixed_size};
+use crate::cpu::fastlanes::BLOCK;
+use crate::cpu::{bits, delta, rle};
+use crate::job::{Job, Values};
+use crate::node::{Node, in_node};
+use crate::validity::Validity;
+use crate::wire::metadata::{Delta, Rle};
+
+pub const KINDS: &[Kind] = &[
+    Kind { id: "fastlanes.delta", check: check_delta, size: fixed_size, plan: None, decode: delta },
+    Kind { id: "fastlanes.rle", check: check_rle, size: fixed_size, plan: None, decode: rle },
+];
+
+fn check_delta(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children_and_validity(2)?;
+    let told = in_node(node, Delta::read(node.metadata(), node.len))?;
+    let lanes = BLOCK / (8 * ptype(node)?.bytes());
+    node.child(0)?.expect_all_valid(node.data_type(), told.deltas_len / BLOCK * lanes, "bases")?;
+    node.child(1)?.expect_all_valid(node.data_type(), told.deltas_len, "differences")
+}
+
+fn delta(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let offset = in_node(node, Delta::read(node.metadata(), node.len))?.offset as usize;
+    let (bases, deltas) = (Values::of(job.child(0)?, job.stream)?, Values::of(job.child(1)?, job.stream)?);
+    macro_rules! sum {
+        ($t:ty) => {
+            job.make_values(node.len, |to: &mut [$t]| {
+                in_node(node, delta::decode(bases.get::<$t>()?, deltas.get()?, offset, to))
+            })
+        };
+    }
+    let values = match node.width()? {
+        1 => sum!(u8),
+        2 => sum!(u16),
+        4 => sum!(u32),
+        _ => sum!(u64),
+    }?;
+    let validity = job.validity(node.expect_children_and_validity(2)?.then_some(2))?;
+    job.array(node.data_type(), validity, vec![Some(values)])
+}
+
+fn check_rle(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(3)?;
+    let told = in_node(node, Rle::read(node.metadata(), node.len))?;
+    node.child(0)?.expect_all_valid(node.data_type(), told.values_len, "values of blocks")?;
+    node.child(1)?.expect(&told.indices_ptype.arrow(), told.indices_len, "indices of values")?;
+    node.child(2)?.expect_all_valid(
+        &told.values_idx_offsets_ptype.arrow(),
+        told.values_idx_offsets_len,
+        "where blocks' values begin",
+    )
+}
+
+fn rle(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let offset = in_node(node, Rle::read(node.metadata(), node.len))?.offset as usize;
+    let (stored, names, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
+    let (stored, known) = (Values::of(stored, job.stream)?, Source::of_validity(job, names)?);
+    let valid = known.valid()?;
+    let values = by_width!(job, node.width()?, V => {
+        let values = stored.get::<V>()?;
+        by_integers!(job, names, indices => by_integers!(job, begins, begins => {
+            let runs = rle::Runs { values, indices, valid, begins };
+            job.make_values(node.len, |to: &mut [V]| in_node(node, runs.decode(offset, <V>::default(), to)))
+        }))
+    })?;
+    let validity = match valid {
+        Some(valid) => {
+            let valid = valid.slice(offset, node.len)?;
+            let bits = job.make(bits::bytes_of(node.len), |to| valid.copy_to(to))?;
+            Validity { bits: Some(bits), null_count: None }
+        }
+        None => Validity::all(),
+    };
+    job.array(node.data_type(), validity, vec![Some(values)])
+}

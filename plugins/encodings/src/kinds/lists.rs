@@ -1,0 +1,178 @@
+//! Lists: by offsets, by offsets and sizes, of one size; and maps.
+
+use arrow_schema::{DataType, FieldRef};
+use crossdock_arrays::DeviceArray;
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::Result;
+
+use super::slots::by_integers;
+use super::{Kind, no_bytes};
+use crate::cpu::words::Index;
+use crate::job::Job;
+use crate::nested;
+use crate::node::{Node, in_node};
+use crate::wire::metadata::{List, ListView};
+
+pub const KINDS: &[Kind] = &[
+    Kind { id: "vortex.list", check: check_list, size: offsets_size, plan: None, decode: list },
+    Kind { id: "vortex.listview", check: check_view, size: offsets_size, plan: None, decode: view },
+    Kind { id: "vortex.fixed_size_list", check: check_fixed, size: no_bytes, plan: None, decode: fixed },
+    Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
+];
+
+/// The offsets alone.
+fn offsets_size(node: &Node<'_>) -> Result<Option<usize>> {
+    Ok(Some(node.len.saturating_add(1).saturating_mul(4)))
+}
+
+fn element<'n>(node: &'n Node<'_>) -> Result<&'n FieldRef> {
+    match node.data_type() {
+        DataType::List(element) => Ok(element),
+        other => Err(node.wrong(format_args!("its type is {other}, expected a list"))),
+    }
+}
+
+fn check_list(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children_and_validity(2)?;
+    let told = in_node(node, List::read(node.metadata()))?;
+    node.child(0)?.expect_field(element(node)?, told.elements_len, "elements")?;
+    node.child(1)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
+}
+
+/// Offsets as Arrow's lists have them.
+fn narrowed(job: &Job<'_>, offsets: impl ExactSizeIterator<Item = usize>, elements: usize) -> Result<Buffer> {
+    let mut before = 0;
+    job.make_values(offsets.len(), |to: &mut [i32]| {
+        for (to, offset) in to.iter_mut().zip(offsets) {
+            let narrow = i32::try_from(offset).ok().filter(|_| offset >= before && offset <= elements);
+            *to = narrow.ok_or_else(|| {
+                job.node.wrong(format_args!(
+                    "an offset of {offset} after {before} into {elements} elements, expected one that does not fall, within \
+                     them, and of 31 bits"
+                ))
+            })?;
+            before = offset;
+        }
+        Ok(())
+    })
+}
+
+fn of_offsets(
+    job: &Job<'_>,
+    offsets: Buffer,
+    elements: DeviceArray,
+    validity: Option<usize>,
+) -> Result<DeviceArray> {
+    let validity = job.validity(validity)?;
+    let buffers = vec![validity.bits, Some(offsets)];
+    let data_type = job.node.data_type().clone();
+    DeviceArray::try_new(data_type, job.node.len, 0, validity.null_count, buffers, vec![elements], None)
+}
+
+fn list(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.node.expect_children_and_validity(2)?.then_some(2);
+    let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
+    let offsets = by_integers!(job, offsets, offsets => {
+        narrowed(job, offsets.iter().map(|offset| offset.index()), elements.len())
+    })?;
+    of_offsets(job, offsets, elements, validity)
+}
+
+fn check_view(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children_and_validity(3)?;
+    let told = in_node(node, ListView::read(node.metadata()))?;
+    node.child(0)?.expect_field(element(node)?, told.elements_len, "elements")?;
+    node.child(1)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len, "offsets")?;
+    node.child(2)?.expect_all_valid(&told.sizes_ptype.arrow(), node.len, "sizes")
+}
+
+/// Integers of any type as they count.
+fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<usize>> {
+    // Offsets, sizes, and what is made of them.
+    job.afford(array.len().saturating_mul(3 * size_of::<usize>()))?;
+    by_integers!(job, array, values => Ok(values.iter().map(|value| value.index()).collect()))
+}
+
+fn view(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.node.expect_children_and_validity(3)?.then_some(3);
+    let elements = job.child(0)?;
+    let (offsets, sizes) = (counts(job, job.child(1)?)?, counts(job, job.child(2)?)?);
+    let mut ends = Vec::with_capacity(sizes.len() + 1);
+    let (mut end, mut in_order) = (0usize, true);
+    ends.push(0);
+    for (offset, size) in offsets.iter().zip(&sizes) {
+        if offset.checked_add(*size).is_none_or(|end| end > elements.len()) {
+            return Err(job.node.wrong(format_args!(
+                "a list of {size} elements from {offset} on, expected one within {} elements",
+                elements.len()
+            )));
+        }
+        in_order &= *size == 0 || *offset == end;
+        end = end.saturating_add(*size);
+        ends.push(end);
+    }
+    // Arrow's offsets are numbers of 31 bits.
+    let made = narrowed(job, ends.into_iter(), end.min(i32::MAX as usize))?;
+    if in_order {
+        return of_offsets(job, made, elements.slice(0, end)?, validity);
+    }
+    job.afford(end.saturating_mul(8))?;
+    let rows = offsets.iter().zip(&sizes).flat_map(|(offset, size)| *offset as u64..(*offset + *size) as u64);
+    let elements = nested::take(job, elements, nested::rows(rows.collect(), None))?;
+    of_offsets(job, made, elements, validity)
+}
+
+fn check_fixed(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    node.expect_children_and_validity(1)?;
+    let DataType::FixedSizeList(element, size) = node.data_type() else {
+        return Err(node.wrong(format_args!("its type is {}, expected lists of one size", node.data_type())));
+    };
+    let elements = usize::try_from(*size).ok().and_then(|size| size.checked_mul(node.len));
+    let elements = elements.ok_or_else(|| node.wrong("its elements are more than there can be"))?;
+    node.child(0)?.expect_field(element, elements, "elements")
+}
+
+fn fixed(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
+    let (data_type, elements) = (job.node.data_type().clone(), job.child(0)?.clone());
+    DeviceArray::try_new(
+        data_type,
+        job.node.len,
+        0,
+        validity.null_count,
+        vec![validity.bits],
+        vec![elements],
+        None,
+    )
+}
+
+fn check_map(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    node.expect_children(1)?;
+    let (DataType::Map(entries, _), child) = (node.data_type(), node.child(0)?) else {
+        return Err(node.wrong(format_args!("its type is {}, expected a map", node.data_type())));
+    };
+    let same = element(&child)?.data_type().equals_datatype(entries.data_type());
+    if same && child.len == node.len {
+        return Ok(());
+    }
+    Err(child.wrong(format_args!(
+        "as entries it has {} values of {}, expected {} lists of {}",
+        child.len,
+        child.data_type(),
+        node.len,
+        entries.data_type()
+    )))
+}
+
+fn map(job: &Job<'_>) -> Result<DeviceArray> {
+    let entries = job.child(0)?;
+    let (data_type, buffers) = (job.node.data_type().clone(), entries.buffers().to_vec());
+    let (len, offset, nulls) = (entries.len(), entries.offset(), entries.null_count());
+    DeviceArray::try_new(data_type, len, offset, nulls, buffers, entries.children().to_vec(), None)
+}

@@ -1,0 +1,121 @@
+//! Arrays over arrays: structs, extension types, chunks, lists of one size.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_plugin_api::Result;
+
+use super::{Kind, no_bytes};
+use crate::job::{Job, Values};
+use crate::node::Node;
+
+pub const KINDS: &[Kind] = &[
+    Kind { id: "vortex.struct", check: check_struct, size: no_bytes, plan: None, decode: struct_ },
+    Kind { id: "vortex.ext", check: check_extension, size: no_bytes, plan: None, decode: extension },
+    Kind { id: "vortex.chunked", check: check_chunked, size: sum_of_chunks, plan: None, decode: chunked },
+];
+
+fn check_struct(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    let DataType::Struct(fields) = node.data_type() else {
+        return Err(node.wrong(format_args!("its type is {}, expected a struct", node.data_type())));
+    };
+    let first = usize::from(node.expect_children_and_validity(fields.len())?);
+    // Not one by one by their numbers: there may be very many.
+    for (child, field) in node.raw.children().skip(first).zip(fields) {
+        Node::new(child)?.expect_field(field, node.len, &format!("field '{}'", field.name()))?;
+    }
+    Ok(())
+}
+
+fn struct_(job: &Job<'_>) -> Result<DeviceArray> {
+    let n = job.node.raw.n_children();
+    let DataType::Struct(fields) = job.node.data_type() else {
+        return Err(job.node.wrong("it is no struct"));
+    };
+    let first = n.saturating_sub(fields.len());
+    let validity = job.validity((first > 0).then_some(0))?;
+    let children = job.node.raw.children().skip(first).map(|child| job.decoded(child).cloned());
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let data_type = job.node.data_type().clone();
+    DeviceArray::try_new(data_type, job.node.len, 0, validity.null_count, vec![validity.bits], children, None)
+}
+
+/// The types that Arrow has a type of its own for are as wide as what they are stored in; the others are that.
+fn check_extension(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    node.expect_children(1)?;
+    let storage = node.child(0)?;
+    let (own, stored) = (node.data_type(), storage.data_type());
+    let same = own.equals_datatype(stored)
+        || (own.primitive_width().is_some()
+            && own.primitive_width() == stored.primitive_width()
+            && stored.is_integer());
+    if same && storage.len == node.len {
+        return Ok(());
+    }
+    Err(storage.wrong(format_args!("it stores {} values of {own} as {} of {stored}", node.len, storage.len)))
+}
+
+fn extension(job: &Job<'_>) -> Result<DeviceArray> {
+    let storage = job.child(0)?;
+    if storage.data_type().equals_datatype(job.node.data_type()) {
+        return Ok(storage.clone());
+    }
+    let buffers = storage.buffers().to_vec();
+    let (len, offset, nulls) = (storage.len(), storage.offset(), storage.null_count());
+    DeviceArray::try_new(job.node.data_type().clone(), len, offset, nulls, buffers, vec![], None)
+}
+
+fn check_chunked(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    let mut children = node.raw.children();
+    let offsets = children.next().map(Node::new).transpose()?;
+    let chunks = node.raw.n_children().saturating_sub(1);
+    let offsets = offsets.ok_or_else(|| node.wrong("it has no children, expected offsets and chunks"))?;
+    offsets.expect_all_valid(&DataType::UInt64, chunks + 1, "offsets of chunks")?;
+    let mut len = 0usize;
+    for chunk in children {
+        let chunk = Node::new(chunk)?;
+        chunk.expect(node.data_type(), chunk.len, "a chunk")?;
+        len = len.saturating_add(chunk.len);
+    }
+    if len == node.len {
+        return Ok(());
+    }
+    Err(node.wrong(format_args!("its chunks have {len} values together, expected {}", node.len)))
+}
+
+fn sum_of_chunks(node: &Node<'_>) -> Result<Option<usize>> {
+    let known = node.data_type().primitive_width().is_some();
+    if known { super::fixed_size(node) } else { Ok(None) }
+}
+
+fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let chunks = node.raw.children().skip(1).map(|chunk| job.decoded(chunk).cloned());
+    let chunks = chunks.collect::<Result<Vec<_>>>()?;
+    let offsets = Values::of(job.child(0)?, job.stream)?;
+    let mut expected = 0u64;
+    for (i, (told, chunk)) in
+        offsets.get::<u64>()?.iter().zip(chunks.iter().map(Some).chain([None])).enumerate()
+    {
+        if *told != expected {
+            return Err(node.wrong(format_args!("chunk {i} begins at {told}, expected {expected}")));
+        }
+        expected += chunk.map_or(0, |chunk| chunk.len() as u64);
+    }
+    let field = Field::new("", node.data_type().clone(), true);
+    let schema = Arc::new(Schema::new(vec![field]));
+    if chunks.is_empty() {
+        return DeviceArray::empty(node.data_type());
+    }
+    let batch = |chunk: DeviceArray| DeviceBatch::try_new(schema.clone(), chunk.len(), vec![chunk]);
+    let batches = chunks.into_iter().map(batch).collect::<Result<Vec<_>>>()?;
+    let whole = DeviceBatch::concatenate(&batches, job.stream).map_err(|e| e.context(node.raw.path()))?;
+    whole.column(0).cloned().ok_or_else(|| node.wrong("its chunks came to nothing"))
+}

@@ -1,0 +1,271 @@
+//! Values in parts, or of another width: ALP-RD, decimals, timestamps in days and seconds; and masked ones.
+
+use arrow_schema::{DataType, TimeUnit};
+use crossdock_arrays::DeviceArray;
+use crossdock_plugin_api::{Error, Result};
+
+use super::chain::Patched;
+use super::numbers::floats;
+use super::slots::{Source, by_integers};
+use super::{Kind, fixed_size, no_bytes};
+use crate::cpu::{alprd, byte_bool, date_time_parts, decimals};
+use crate::job::{Job, Values};
+use crate::node::{Node, in_node};
+use crate::validity::Validity;
+use crate::wire::PType;
+use crate::wire::metadata::{AlpRd, DateTimeParts, Decimal, DecimalByteParts, Patches};
+
+pub const KINDS: &[Kind] = &[
+    Kind { id: "vortex.alprd", check: check_alprd, size: fixed_size, plan: None, decode: alprd },
+    Kind { id: "vortex.decimal", check: check_decimal, size: fixed_size, plan: None, decode: decimal },
+    Kind {
+        id: "vortex.decimal_byte_parts",
+        check: check_byte_parts,
+        size: fixed_size,
+        plan: None,
+        decode: byte_parts,
+    },
+    Kind {
+        id: "vortex.datetimeparts",
+        check: check_timestamp,
+        size: fixed_size,
+        plan: None,
+        decode: timestamp,
+    },
+    Kind { id: "vortex.bytebool", check: check_bytes, size: super::slots::size, plan: None, decode: bytes },
+    Kind { id: "vortex.masked", check: check_masked, size: no_bytes, plan: None, decode: masked },
+];
+
+fn alprd_of(node: &Node<'_>) -> Result<AlpRd> {
+    in_node(node, AlpRd::read(node.metadata(), floats(node)?, node.len))
+}
+
+fn check_alprd(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    let told = alprd_of(node)?;
+    node.expect_children(2 + told.patches.as_ref().map_or(0, Patches::n_children))?;
+    let right = if floats(node)? == PType::F32 { DataType::UInt32 } else { DataType::UInt64 };
+    node.child(0)?.expect(&DataType::UInt16, node.len, "codes of left parts")?;
+    node.child(1)?.expect_all_valid(&right, node.len, "right parts")?;
+    told.patches.map_or(Ok(()), |patches| patches.check(node, 2, &DataType::UInt16))
+}
+
+fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let told = alprd_of(node)?;
+    let (codes, rights) = (job.child(0)?, job.child(1)?);
+    let names = Source::of_validity(job, codes)?;
+    let (codes_, rights) = (Values::of(codes, job.stream)?, Values::of(rights, job.stream)?);
+    let patched = told.patches.as_ref().map(|told| Patched::of(job, node, 2, told)).transpose()?;
+    macro_rules! join {
+        ($t:ty) => {{
+            let cut = in_node(node, alprd::Cut::<$t>::new(told.right_bit_width, &told.dictionary))?;
+            let rights = rights.get::<$t>()?;
+            job.make_values(node.len, |to: &mut [$t]| {
+                to.copy_from_slice(rights);
+                in_node(node, cut.join(codes_.get()?, names.valid()?, to))?;
+                let Some(patched) = patched else { return Ok(()) };
+                let lefts = Values::of(patched.values, job.stream)?;
+                by_integers!(job, patched.indices, indices => {
+                    in_node(node, cut.patch(indices, patched.offset, lefts.get()?, to))
+                })
+            })
+        }};
+    }
+    let values = if floats(node)? == PType::F32 { join!(u32) } else { join!(u64) }?;
+    job.array(node.data_type(), Validity::of(job, codes)?, vec![Some(values)])
+}
+
+fn is_decimal(node: &Node<'_>) -> Result<()> {
+    match node.data_type() {
+        DataType::Decimal128(..) | DataType::Decimal256(..) => Ok(()),
+        other => Err(node.wrong(format_args!("its type is {other}, expected a decimal of 128 or 256 bits"))),
+    }
+}
+
+fn check_decimal(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(1)?;
+    node.expect_children_and_validity(0)?;
+    is_decimal(node)?;
+    let width = in_node(node, Decimal::read(node.metadata()))?.value_bytes;
+    let (expected, found) = (node.len.saturating_mul(width), node.buffer_bytes(0)?);
+    if found == expected as u64 {
+        return Ok(());
+    }
+    Err(node.wrong(format_args!("its values have {found} bytes, expected {expected}")))
+}
+
+fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let width = in_node(node, Decimal::read(node.metadata()))?.value_bytes;
+    let validity = job.validity(node.expect_children_and_validity(0)?.then_some(0))?;
+    let stored = job.take_buffer(0, width)?;
+    if width == node.width()? {
+        return job.array(node.data_type(), validity, vec![stored]);
+    }
+    let view = stored.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
+    let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
+    let values = match width {
+        1 => widen(job, crate::job::values::<i8>(bytes)?),
+        2 => widen(job, crate::job::values::<i16>(bytes)?),
+        4 => widen(job, crate::job::values::<i32>(bytes)?),
+        8 => widen(job, crate::job::values::<i64>(bytes)?),
+        16 => widen(job, crate::job::values::<i128>(bytes)?),
+        _ => {
+            let bits = validity.bits.as_ref().map(|bits| bits.host_view(job.stream)).transpose()?;
+            let valid =
+                bits.as_ref().map(|bits| crate::cpu::bits::Bits::new(bits, 0, node.len)).transpose()?;
+            let wide = crate::job::values::<decimals::Wide>(bytes)?;
+            job.make_values(node.len, |to: &mut [i128]| {
+                in_node(node, decimals::narrow_from_256(wide, valid, to))
+            })
+        }
+    }?;
+    job.array(node.data_type(), validity, vec![Some(values)])
+}
+
+/// Whole numbers in the width of the node's type.
+fn widen<S: Copy + Into<i128>>(job: &Job<'_>, from: &[S]) -> Result<crossdock_memory::Buffer> {
+    if job.node.width()? == 16 {
+        job.make_values(from.len(), |to: &mut [i128]| decimals::widen(from, to))
+    } else {
+        job.make_values(from.len(), |to: &mut [decimals::Wide]| decimals::widen_to_256(from, to))
+    }
+}
+
+fn check_byte_parts(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(1)?;
+    is_decimal(node)?;
+    let told = in_node(node, DecimalByteParts::read(node.metadata()))?;
+    node.child(0)?.expect(&told.ptype.arrow(), node.len, "decimals' whole numbers")
+}
+
+fn byte_parts(job: &Job<'_>) -> Result<DeviceArray> {
+    let child = job.child(0)?;
+    let from = Values::of(child, job.stream)?;
+    let values = match child.data_type() {
+        DataType::Int8 => widen(job, from.get::<i8>()?),
+        DataType::Int16 => widen(job, from.get::<i16>()?),
+        DataType::Int32 => widen(job, from.get::<i32>()?),
+        _ => widen(job, from.get::<i64>()?),
+    }?;
+    job.array(job.node.data_type(), Validity::of(job, child)?, vec![Some(values)])
+}
+
+/// Ticks of the node's unit in a second.
+fn ticks(node: &Node<'_>) -> Result<i64> {
+    match node.data_type() {
+        DataType::Timestamp(TimeUnit::Second, _) => Ok(1),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => Ok(1_000),
+        DataType::Timestamp(TimeUnit::Microsecond, _) => Ok(1_000_000),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => Ok(1_000_000_000),
+        other => Err(node.wrong(format_args!("its type is {other}, expected a timestamp"))),
+    }
+}
+
+fn check_timestamp(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(3)?;
+    ticks(node)?;
+    let told = in_node(node, DateTimeParts::read(node.metadata()))?;
+    node.child(0)?.expect(&told.days.arrow(), node.len, "days")?;
+    node.child(1)?.expect_all_valid(&told.seconds.arrow(), node.len, "seconds")?;
+    node.child(2)?.expect_all_valid(&told.subseconds.arrow(), node.len, "parts of seconds")
+}
+
+fn part<'a>(array: &DeviceArray, values: &'a Values<'_>) -> Result<date_time_parts::Part<'a>> {
+    Ok(match array.data_type() {
+        DataType::Int8 => values.get::<i8>()?.into(),
+        DataType::Int16 => values.get::<i16>()?.into(),
+        DataType::Int32 => values.get::<i32>()?.into(),
+        DataType::Int64 => values.get::<i64>()?.into(),
+        DataType::UInt8 => values.get::<u8>()?.into(),
+        DataType::UInt16 => values.get::<u16>()?.into(),
+        DataType::UInt32 => values.get::<u32>()?.into(),
+        _ => values.get::<u64>()?.into(),
+    })
+}
+
+fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let (days, seconds, rest) = (job.child(0)?, job.child(1)?, job.child(2)?);
+    let second = ticks(node)?;
+    let validity = Source::of_validity(job, days)?;
+    let views =
+        (Values::of(days, job.stream)?, Values::of(seconds, job.stream)?, Values::of(rest, job.stream)?);
+    let parts = [
+        (part(days, &views.0)?, date_time_parts::SECONDS_PER_DAY * second),
+        (part(seconds, &views.1)?, second),
+        (part(rest, &views.2)?, 1),
+    ];
+    let values = job.make_values(node.len, |to: &mut [i64]| {
+        in_node(node, date_time_parts::combine(&parts, validity.valid()?, to))
+    })?;
+    job.array(node.data_type(), Validity::of(job, days)?, vec![Some(values)])
+}
+
+fn check_bytes(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(1)?;
+    node.expect_children_and_validity(0)?;
+    let found = node.buffer_bytes(0)?;
+    if *node.data_type() == DataType::Boolean && found == node.len as u64 {
+        return Ok(());
+    }
+    Err(node.wrong(format_args!(
+        "it has {found} bytes for {} values of {}, expected one for each truth value",
+        node.len,
+        node.data_type()
+    )))
+}
+
+fn bytes(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
+    let stored = job.take_buffer(0, 1)?;
+    let view = stored.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
+    let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
+    let bits = super::slots::bitmap(job, |to| byte_bool::pack(bytes, to))?;
+    job.array(&DataType::Boolean, validity, vec![Some(bits)])
+}
+
+fn check_masked(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(0)?;
+    let children = node.raw.n_children();
+    if !(1..=2).contains(&children) || !node.field.is_nullable() {
+        return Err(
+            node.wrong(format_args!("it has {children} children, expected values and perhaps validity"))
+        );
+    }
+    node.child(0)?.expect(node.data_type(), node.len, "masked values")?;
+    match children {
+        2 => node.child(1)?.expect_all_valid(&DataType::Boolean, node.len, "validity"),
+        _ => Ok(()),
+    }
+}
+
+fn masked(job: &Job<'_>) -> Result<DeviceArray> {
+    let values = job.child(0)?;
+    let validity = job.validity((job.node.raw.n_children() == 2).then_some(1))?;
+    if values.null_count() != Some(0) && values.count_nulls(job.stream)? > 0 {
+        return Err(job.node.wrong("its values have nulls of their own, expected none under a mask"));
+    }
+    if values.offset() > 0 {
+        return Err(Error::unsupported(format!("{}: a slice under a mask", job.node.raw.path())));
+    }
+    let mut buffers = values.buffers().to_vec();
+    if let Some(bits) = buffers.first_mut().filter(|_| values.layout().has_validity) {
+        *bits = validity.bits;
+    }
+    let (children, dictionary) = (values.children().to_vec(), values.dictionary().cloned());
+    DeviceArray::try_new(
+        job.node.data_type().clone(),
+        values.len(),
+        0,
+        validity.null_count,
+        buffers,
+        children,
+        dictionary,
+    )
+}

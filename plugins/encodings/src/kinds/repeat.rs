@@ -1,0 +1,325 @@
+//! Values that are written once and meant often: dictionaries, runs, one value for all, one for most, sequences.
+
+use crossdock_arrays::DeviceArray;
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::{EncodedNode, Result};
+
+use super::slots::{self, Slot, Source, by_integers, by_width};
+use super::{Kind, fixed_size};
+use crate::cpu::words::Index;
+use crate::cpu::{bits, constants, dictionary, patches, run_end, sequence, sparse};
+use crate::job::Job;
+use crate::nested;
+use crate::node::{Node, in_node};
+use crate::single::{self, One, one};
+use crate::validity::Validity;
+use crate::wire::metadata::{Dict, RunEnd, Sequence, Sparse};
+use crate::wire::scalar::Scalar;
+
+use super::chain::ptype;
+
+const RUNS: &str = "vortex.runend";
+
+pub const KINDS: &[Kind] = &[
+    Kind { id: "vortex.dict", check: check_dict, size: slots::size, plan: Some(plan_dict), decode: dict },
+    Kind { id: RUNS, check: check_runs, size: slots::size, plan: None, decode: runs },
+    Kind { id: "vortex.constant", check: check_constant, size: slots::size, plan: None, decode: constant },
+    Kind { id: "vortex.sparse", check: check_sparse, size: slots::size, plan: None, decode: sparse },
+    Kind { id: "vortex.sequence", check: check_sequence, size: fixed_size, plan: None, decode: sequence },
+];
+
+fn check_dict(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(2)?;
+    let told = in_node(node, Dict::read(node.metadata()))?;
+    node.child(0)?.expect(&told.codes_ptype.arrow(), node.len, "codes")?;
+    node.child(1)?.expect(node.data_type(), told.values_len, "the dictionary's values")
+}
+
+/// The codes, if they are in runs: those are looked up once each, and their values repeated.
+fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
+    let codes = node.child(0)?;
+    if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
+        return Ok(None);
+    }
+    check_runs(&codes)?;
+    Ok(Some(codes))
+}
+
+fn plan_dict(node: &Node<'_>) -> Result<Vec<bool>> {
+    let mut decoded = vec![false; node.raw.end() - node.raw.index() - 1];
+    let mut set = |child: EncodedNode<'_>| {
+        let place = decoded.get_mut(child.index() - node.raw.index() - 1);
+        place.into_iter().for_each(|flag| *flag = true);
+    };
+    match in_runs(node)? {
+        Some(codes) => codes.raw.children().for_each(&mut set),
+        None => set(node.raw.child(0)?),
+    }
+    set(node.raw.child(1)?);
+    Ok(decoded)
+}
+
+/// Of codes and values, or of ends, the first place and values: what both name, one for each of the job's values.
+pub(crate) type Named = fn(&Job<'_>, &DeviceArray, &DeviceArray) -> Result<DeviceArray>;
+pub(crate) type Expanded = fn(&Job<'_>, &DeviceArray, usize, &DeviceArray) -> Result<DeviceArray>;
+
+/// A dictionary's values by its codes, which come one for each value, or in runs.
+pub(crate) fn by_codes(job: &Job<'_>, named: Named, expanded: Expanded) -> Result<DeviceArray> {
+    let values = job.child(1)?;
+    // Decoded also in runs, where nobody asked how they are wanted.
+    if let Ok(codes) = job.child(0) {
+        return named(job, codes, values);
+    }
+    let node = in_runs(&job.node)?.ok_or_else(|| job.node.wrong("its codes were not decoded before it"))?;
+    let (ends, names) = (job.decoded(node.raw.child(0)?)?, job.decoded(node.raw.child(1)?)?);
+    let each = named(&job.part(names.len()), names, values)?;
+    expanded(job, ends, runs_of(&node)?.offset, &each)
+}
+
+fn dict(job: &Job<'_>) -> Result<DeviceArray> {
+    by_codes(job, named, expanded)
+}
+
+/// The value that each code names.
+fn named(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<DeviceArray> {
+    let node = &job.node;
+    let names = Source::of_validity(job, codes)?;
+    let valid = names.valid()?;
+    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let Some(slot) = slots::slot(node) else {
+        let mut rows = nested::same_rows(job, 0, node.len)?;
+        by_integers!(job, codes, codes => {
+            rows.iter_mut().zip(codes).for_each(|(row, code)| *row = code.index() as u64);
+            Ok(())
+        })?;
+        let valid = valid.map(|bits| (0..rows.len()).map(|i| bits.get(i)).collect());
+        return nested::take(job, values, nested::rows(rows, valid));
+    };
+    let source = Source::of(job, values)?;
+    by_integers!(job, codes, codes_ => {
+        let slots = match slot {
+            Slot::Bit => slots::bitmap(job, |to| {
+                dictionary::take_bits(codes_, valid, source.truths()?, to).map_err(wrong)
+            }),
+            Slot::Bytes(width) => by_width!(job, width, V => {
+                let values = source.slots::<V>()?;
+                let null = <V>::default();
+                job.make_values(node.len, |to: &mut [V]| dictionary::take(codes_, valid, values, null, to).map_err(wrong))
+            }),
+        }?;
+        let validity = match source.valid()? {
+            Some(bits) => slots::validity(job, |to| dictionary::take_bits(codes_, valid, bits, to).map_err(wrong))?,
+            None => Validity::of(job, codes)?,
+        };
+        slots::array(job, slots, source.data(), validity)
+    })
+}
+
+pub(crate) fn runs_of(node: &Node<'_>) -> Result<RunEnd> {
+    in_node(node, RunEnd::read(node.metadata(), node.len))
+}
+
+fn check_runs(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(2)?;
+    let told = runs_of(node)?;
+    node.child(0)?.expect_all_valid(&told.ends_ptype.arrow(), told.num_runs, "ends of runs")?;
+    node.child(1)?.expect(node.data_type(), told.num_runs, "values of runs")
+}
+
+fn runs(job: &Job<'_>) -> Result<DeviceArray> {
+    expanded(job, job.child(0)?, runs_of(&job.node)?.offset, job.child(1)?)
+}
+
+/// Each run's value, as often as its end says.
+fn expanded(job: &Job<'_>, ends: &DeviceArray, offset: usize, values: &DeviceArray) -> Result<DeviceArray> {
+    let node = &job.node;
+    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let Some(slot) = slots::slot(node) else {
+        let mut rows = nested::same_rows(job, 0, node.len)?;
+        by_integers!(job, ends, ends => {
+            let mut fill = |run: usize, from, to| rows.get_mut(from..to).into_iter().for_each(|rows| rows.fill(run as u64));
+            run_end::each(ends, offset, node.len, &mut fill).map_err(wrong)
+        })?;
+        return nested::take(job, values, nested::rows(rows, None));
+    };
+    let source = Source::of(job, values)?;
+    by_integers!(job, ends, ends => {
+        let slots = match slot {
+            Slot::Bit => slots::bitmap(job, |to| {
+                run_end::expand_bits(ends, source.truths()?, offset, to, node.len).map_err(wrong)
+            }),
+            Slot::Bytes(width) => by_width!(job, width, V => {
+                let values = source.slots::<V>()?;
+                job.make_values(node.len, |to: &mut [V]| run_end::expand(ends, values, offset, to).map_err(wrong))
+            }),
+        }?;
+        let validity = match source.valid()? {
+            Some(bits) => slots::validity(job, |to| {
+                run_end::expand_bits(ends, bits, offset, to, node.len).map_err(wrong)
+            })?,
+            None => Validity::all(),
+        };
+        slots::array(job, slots, source.data(), validity)
+    })
+}
+
+/// The bytes of the node's scalar, and where they are.
+pub(crate) fn scalar_bytes(job: &Job<'_>) -> Result<Vec<u8>> {
+    let bytes = job.take_buffer(0, 1)?;
+    let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
+    Ok(bytes.map_or_else(Vec::new, |view| view.to_vec()))
+}
+
+pub(crate) fn scalar_of<'a>(node: &Node<'_>, bytes: &'a [u8]) -> Result<Scalar<'a>> {
+    in_node(node, Scalar::read(bytes, &node.field))
+}
+
+pub(crate) fn long_data(job: &Job<'_>, one: Option<&One>) -> Result<Option<Buffer>> {
+    let Some(bytes) = one.and_then(|one| one.long.as_deref()) else { return Ok(None) };
+    let copy = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    job.make(bytes.len(), copy).map(Some)
+}
+
+fn check_constant(node: &Node<'_>) -> Result<()> {
+    node.expect_no_metadata()?;
+    node.expect_buffers(1)?;
+    node.expect_children(0)?;
+    Ok(())
+}
+
+fn constant(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let bytes = scalar_bytes(job)?;
+    let scalar = scalar_of(node, &bytes)?;
+    let Some(slot) = slots::slot(node) else {
+        let one = single::array(job, node.data_type(), &scalar)?;
+        return nested::take(job, &one, nested::rows(nested::same_rows(job, 0, node.len)?, None));
+    };
+    let fill = one(node, &scalar, 0)?;
+    let value = fill.as_ref();
+    let slots = match slot {
+        Slot::Bit => slots::bitmap(job, |to| bits::fill(to, node.len, value.is_some_and(|one| one.bit)))?,
+        Slot::Bytes(width) => {
+            let slot = value.map_or([0; 32], |one| one.slot);
+            let slot = slot.get(..width).unwrap_or_default();
+            job.make(node.len.saturating_mul(width), |to| constants::repeat(slot, to))?
+        }
+    };
+    let validity = match value {
+        Some(_) => Validity::all(),
+        None => Validity {
+            null_count: Some(node.len),
+            ..slots::validity(job, |to| bits::fill(to, node.len, false))?
+        },
+    };
+    slots::array(job, slots, long_data(job, value)?.map(Some).into_iter(), validity)
+}
+
+pub(crate) fn sparse_of(node: &Node<'_>) -> Result<Sparse> {
+    in_node(node, Sparse::read(node.metadata(), node.len))
+}
+
+fn check_sparse(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(1)?;
+    node.expect_children(2)?;
+    let patches = sparse_of(node)?.patches;
+    let indices = patches.indices_ptype.arrow();
+    node.child(0)?.expect_all_valid(&indices, patches.len, "indices of patches")?;
+    node.child(1)?.expect(node.data_type(), patches.len, "values of patches")
+}
+
+fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let offset = sparse_of(node)?.patches.offset;
+    let (indices, values) = (job.child(0)?, job.child(1)?);
+    let bytes = scalar_bytes(job)?;
+    let scalar = scalar_of(node, &bytes)?;
+    let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
+    let Some(slot) = slots::slot(node) else {
+        let mut rows = nested::same_rows(job, values.len() as u64, node.len)?;
+        by_integers!(job, indices, indices => patches::each(indices, offset, node.len, |at, number| {
+            rows.get_mut(at).into_iter().for_each(|row| *row = number as u64);
+        }).map_err(wrong))?;
+        let fill = single::array(job, node.data_type(), &scalar)?;
+        let all = nested::concatenate(job, &[values.clone(), fill])?;
+        return nested::take(job, &all, nested::rows(rows, None));
+    };
+    let source = Source::of(job, values)?;
+    let fill = one(node, &scalar, source.data().count())?;
+    let value = fill.as_ref();
+    by_integers!(job, indices, indices => {
+        let slots = match slot {
+            Slot::Bit => slots::bitmap(job, |to| {
+                let bit = value.is_some_and(|one| one.bit);
+                sparse::decode_bits(bit, indices, offset, source.truths()?, to, node.len).map_err(wrong)
+            }),
+            Slot::Bytes(width) => by_width!(job, width, V => {
+                let values = source.slots::<V>()?;
+                let slot = value.map_or([0; 32], |one| one.slot);
+                let fill = one_of::<V>(&slot);
+                job.make_values(node.len, |to: &mut [V]| {
+                    sparse::decode(fill, indices, offset, values, to).map_err(wrong)
+                })
+            }),
+        }?;
+        let validity = match (source.valid()?, value) {
+            (None, Some(_)) => Validity::all(),
+            (valid, _) => slots::validity(job, |to| {
+                let all = vec![u8::MAX; bits::bytes_of(indices.len())];
+                let valid = match valid {
+                    Some(valid) => valid,
+                    None => bits::Bits::new(&all, 0, indices.len())?,
+                };
+                sparse::decode_bits(value.is_some(), indices, offset, valid, to, node.len).map_err(wrong)
+            })?,
+        };
+        let long = long_data(job, value)?.map(Some);
+        slots::array(job, slots, source.data().chain(long), validity)
+    })
+}
+
+/// The value in the first bytes of a slot.
+fn one_of<T: crate::job::Plain>(slot: &[u8; 32]) -> T {
+    // SAFETY: any bytes are a value of `T`, of which none has more than 32.
+    unsafe { slot.as_ptr().cast::<T>().read_unaligned() }
+}
+
+pub(crate) fn sequence_of(node: &Node<'_>) -> Result<Sequence> {
+    in_node(node, Sequence::read(node.metadata(), ptype(node)?, node.len))
+}
+
+fn check_sequence(node: &Node<'_>) -> Result<()> {
+    node.expect_buffers(0)?;
+    node.expect_children(0)?;
+    sequence_of(node).map(drop)
+}
+
+fn sequence(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let told = sequence_of(node)?;
+    let (base, step) = (told.base.bits, told.multiplier as u64);
+    let values = match node.width()? {
+        1 => job.make_values(node.len, |to: &mut [u8]| {
+            sequence::fill(base as u8, step as u8, to);
+            Ok(())
+        }),
+        2 => job.make_values(node.len, |to: &mut [u16]| {
+            sequence::fill(base as u16, step as u16, to);
+            Ok(())
+        }),
+        4 => job.make_values(node.len, |to: &mut [u32]| {
+            sequence::fill(base as u32, step as u32, to);
+            Ok(())
+        }),
+        _ => job.make_values(node.len, |to: &mut [u64]| {
+            sequence::fill(base, step, to);
+            Ok(())
+        }),
+    }?;
+    job.array(node.data_type(), Validity::all(), vec![Some(values)])
+}

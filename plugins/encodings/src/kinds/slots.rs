@@ -1,0 +1,199 @@
+//! Values of one width, whatever they mean: numbers, decimals, times, views of strings; and bits.
+
+use arrow_schema::DataType;
+use crossdock_arrays::DeviceArray;
+use crossdock_memory::{Buffer, HostView};
+use crossdock_plugin_api::Result;
+
+use crate::cpu::bits::{self, Bits};
+use crate::job::{Job, Plain, Values};
+use crate::node::Node;
+use crate::validity::Validity;
+
+/// How the values of a type lie in their first buffer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Slot {
+    /// A bit each.
+    Bit,
+    /// So many bytes each.
+    Bytes(usize),
+}
+
+/// How the values of a node's type lie; `None` where they are arrays themselves.
+pub fn slot(node: &Node<'_>) -> Option<Slot> {
+    match node.data_type() {
+        DataType::Boolean => Some(Slot::Bit),
+        DataType::Utf8View | DataType::BinaryView => Some(Slot::Bytes(16)),
+        other => other.primitive_width().map(Slot::Bytes),
+    }
+}
+
+/// Bytes of a node's values and their validity; of values that are arrays, of the numbers of their rows.
+pub fn size(node: &Node<'_>) -> Result<Option<usize>> {
+    let bits = node.len.div_ceil(8);
+    Ok(Some(match slot(node) {
+        Some(Slot::Bit) => bits.saturating_mul(2),
+        Some(Slot::Bytes(width)) => node.len.saturating_mul(width).saturating_add(bits),
+        None => node.len.saturating_mul(size_of::<u64>()),
+    }))
+}
+
+/// Runs `$body` with `$t` as a type of so many bytes.
+macro_rules! by_width {
+    ($job:expr, $width:expr, $t:ident => $body:expr) => {
+        match $width {
+            1 => {
+                type $t = u8;
+                $body
+            }
+            2 => {
+                type $t = u16;
+                $body
+            }
+            4 => {
+                type $t = u32;
+                $body
+            }
+            8 => {
+                type $t = u64;
+                $body
+            }
+            16 => {
+                type $t = u128;
+                $body
+            }
+            32 => {
+                type $t = [u64; 4];
+                $body
+            }
+            other => Err($job.node.wrong(format_args!("values of {other} bytes each are not decoded here"))),
+        }
+    };
+}
+pub(super) use by_width;
+
+/// Runs `$body` with `$names` as the integers of an array, of whichever type they are.
+macro_rules! by_integers {
+    ($job:expr, $array:expr, $names:ident => $body:expr) => {{
+        let values = crate::job::Values::of($array, $job.stream)?;
+        match $array.data_type() {
+            arrow_schema::DataType::UInt8 => {
+                let $names = values.get::<u8>()?;
+                $body
+            }
+            arrow_schema::DataType::UInt16 => {
+                let $names = values.get::<u16>()?;
+                $body
+            }
+            arrow_schema::DataType::UInt32 => {
+                let $names = values.get::<u32>()?;
+                $body
+            }
+            arrow_schema::DataType::UInt64 => {
+                let $names = values.get::<u64>()?;
+                $body
+            }
+            arrow_schema::DataType::Int8 => {
+                let $names = values.get::<i8>()?;
+                $body
+            }
+            arrow_schema::DataType::Int16 => {
+                let $names = values.get::<i16>()?;
+                $body
+            }
+            arrow_schema::DataType::Int32 => {
+                let $names = values.get::<i32>()?;
+                $body
+            }
+            arrow_schema::DataType::Int64 => {
+                let $names = values.get::<i64>()?;
+                $body
+            }
+            other => Err($job.node.wrong(format_args!("{other} was given, expected integers"))),
+        }
+    }};
+}
+pub(super) use by_integers;
+
+/// An array's values and validity, in reach.
+pub struct Source<'a> {
+    array: &'a DeviceArray,
+    bits: Option<HostView<'a>>,
+    validity: Option<HostView<'a>>,
+    values: Option<Values<'a>>,
+}
+
+impl<'a> Source<'a> {
+    /// Of an array whose values lie in slots.
+    pub fn of(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
+        let view = |i: usize| {
+            let buffer = array.buffers().get(i).and_then(Option::as_ref).filter(|_| !array.is_empty());
+            buffer.map(|buffer: &'a Buffer| buffer.host_view(job.stream)).transpose()
+        };
+        let has_nulls = array.null_count() != Some(0) && array.layout().has_validity;
+        let is_bits = *array.data_type() == DataType::Boolean;
+        Ok(Self {
+            array,
+            bits: if is_bits { view(1)? } else { None },
+            validity: if has_nulls { view(0)? } else { None },
+            values: if is_bits { None } else { Some(Values::of(array, job.stream)?) },
+        })
+    }
+
+    /// Only which values are valid, of an array of any type.
+    pub fn of_validity(job: &Job<'_>, array: &'a DeviceArray) -> Result<Self> {
+        let has_nulls = array.null_count() != Some(0) && array.layout().has_validity && !array.is_empty();
+        let buffer = array.buffers().first().and_then(Option::as_ref).filter(|_| has_nulls);
+        let validity = buffer.map(|buffer| buffer.host_view(job.stream)).transpose()?;
+        Ok(Self { array, bits: None, validity, values: None })
+    }
+
+    fn of_view<'v>(&self, view: &'v Option<HostView<'a>>) -> Result<Option<Bits<'v>>> {
+        let bits = |view: &'v HostView<'a>| Bits::new(view, self.array.offset(), self.array.len());
+        view.as_ref().map(bits).transpose()
+    }
+
+    /// Which values are valid; `None`: all of them.
+    pub fn valid(&self) -> Result<Option<Bits<'_>>> {
+        self.of_view(&self.validity)
+    }
+
+    /// Truth values.
+    pub fn truths(&self) -> Result<Bits<'_>> {
+        match self.of_view(&self.bits)? {
+            Some(bits) => Ok(bits),
+            None => Bits::new(&[], 0, 0),
+        }
+    }
+
+    /// The slots.
+    pub fn slots<T: Plain>(&self) -> Result<&[T]> {
+        self.values.as_ref().map_or(Ok(&[]), Values::get)
+    }
+
+    /// What views point into.
+    pub fn data(&self) -> impl Iterator<Item = Option<Buffer>> + use<'a> {
+        let variadic = self.array.layout().variadic;
+        self.array.buffers().iter().skip(2).filter(move |_| variadic).cloned()
+    }
+}
+
+/// An array of the node's type out of slots or bits, what views point into, and a bitmap.
+pub fn array(
+    job: &Job<'_>,
+    slots: Buffer,
+    data: impl Iterator<Item = Option<Buffer>>,
+    validity: Validity,
+) -> Result<DeviceArray> {
+    job.array(job.node.data_type(), validity, std::iter::once(Some(slots)).chain(data).collect())
+}
+
+/// A bitmap of the node's length that `fill` writes.
+pub fn bitmap(job: &Job<'_>, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+    job.make(bits::bytes_of(job.node.len), fill)
+}
+
+/// The validity that `fill` writes.
+pub fn validity(job: &Job<'_>, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Validity> {
+    Ok(Validity { bits: Some(bitmap(job, fill)?), null_count: None })
+}

@@ -1,0 +1,128 @@
+//! Decoders of encoded arrays, compatible in ids, metadata and layouts with what Vortex writes, as a Crossdock plugin.
+//!
+//! An encoded array is a tree of nodes, each with the id of its encoding, metadata, buffers and children. Here are decoders
+//! for the ids that Vortex has, and an importer that takes trees, in capsules or as bytes, and has the session decode them, by
+//! this plugin and by any other that it has.
+
+pub mod cpu;
+mod device;
+mod import;
+pub mod job;
+pub mod kinds;
+mod nested;
+pub mod node;
+mod single;
+mod validity;
+pub mod wire;
+
+use arrow_schema::{Field, Schema};
+use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
+use crossdock_memory::Memory;
+use crossdock_plugin_api::{
+    BatchStream, Call, DecodePlan, Device, EncodedNode, Encoding, Error, Format, Host, Importer, Input,
+    Options, Owned, Plugin, Result, abi,
+};
+use std::sync::Arc;
+
+use job::Job;
+use kinds::Kind;
+use node::Node;
+
+/// The plugin.
+pub struct Encodings {
+    host: Host,
+    memory: Memory,
+    formats: Vec<Format>,
+    ids: Vec<&'static str>,
+}
+
+impl Plugin for Encodings {
+    fn create(host: Host) -> Result<Self> {
+        let memory = Memory::from_host(&host)?;
+        let ids = kinds::all().map(|kind| kind.id).collect();
+        Ok(Self { host, memory, formats: import::formats(), ids })
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+impl Importer for Encodings {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+
+    fn open(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        input: Input,
+        _schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        call.check_cancelled()?;
+        Format::named(&self.formats, format)?;
+        options.only(format, &[])?;
+        import::open(&self.host, &self.memory, call, format, input)
+    }
+}
+
+fn kind(node: EncodedNode<'_>) -> Result<&'static Kind> {
+    kinds::all().find(|kind| kind.id == node.encoding()).ok_or_else(|| {
+        Error::unsupported(format!("{}: this plugin does not decode '{}'", node.path(), node.encoding()))
+    })
+}
+
+impl Encoding for Encodings {
+    fn ids(&self) -> &[&'static str] {
+        &self.ids
+    }
+
+    fn check(&self, node: EncodedNode<'_>) -> Result<()> {
+        (kind(node)?.check)(&Node::new(node)?)
+    }
+
+    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok((kind(node)?.size)(&Node::new(node)?)?.map(|bytes| bytes as u64))
+    }
+
+    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
+        let (kind, own) = (kind(node)?, Node::new(node)?);
+        let mut plan = DecodePlan::of_children(node);
+        if device::suits(kind, &own, wanted)? {
+            plan.device = wanted;
+        }
+        if let Some(decoded) = kind.plan {
+            plan.decoded = decoded(&own)?;
+        }
+        Ok(plan)
+    }
+
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        node: EncodedNode<'_>,
+        below: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let (kind, node) = (kind(node)?, Node::new(node)?);
+        let stream = call_stream(&self.memory, call, call.device())?;
+        let decoded = |(at, batch): (usize, Option<Owned<abi::Batch>>)| {
+            let Some(batch) = batch else { return Ok(None) };
+            let schema = Arc::new(Schema::new(vec![Node::new(node.raw.at(at)?)?.field]));
+            let batch = import_batch(batch, &schema, &self.memory)?;
+            Ok(batch.column(0).cloned())
+        };
+        let below = (node.raw.index() + 1..).zip(below).map(decoded).collect::<Result<_>>()?;
+        let field = Field::new("", node.data_type().clone(), node.field.is_nullable());
+        let len = node.len;
+        let job = Job { node, below, memory: &self.memory, stream: &stream, validate: call.validate() };
+        let column = device::decode(kind, &job)?;
+        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), len, vec![column])?;
+        export_batch(&batch, false, &stream)
+    }
+}

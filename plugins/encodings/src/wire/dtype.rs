@@ -1,0 +1,204 @@
+//! Types as Vortex states them (its `DType`, a bare flatbuffer), read into Arrow's.
+//!
+//! Vortex's types are logical; where Arrow has several for one, it is the one that Vortex itself hands out: text and
+//! bytes as views, lists with 32-bit offsets, decimals of 128 bits up to precision 38 and of 256 above. Its extension
+//! types for dates and times become Arrow's own types; others keep their storage's type, their name and their metadata,
+//! as Arrow's extension types do.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
+use crossdock_plugin_api::{Error, Result};
+
+use super::flatbuffer::{Flatbuffer, Table};
+use super::ptype::PType;
+
+/// How deep types may be nested.
+pub const MOST_DEPTH: usize = 64;
+
+/// Arrow's key for an extension type's name.
+pub const EXTENSION_NAME: &str = "ARROW:extension:name";
+/// Arrow's key for an extension type's metadata. Vortex's may be any bytes, Arrow's here are text.
+pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+/// Where metadata that is not text is kept instead, in hexadecimal digits.
+pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
+
+/// What a type is, by its number in the flatbuffer.
+pub(super) mod tag {
+    pub const NULL: u8 = 1;
+    pub const BOOL: u8 = 2;
+    pub const PRIMITIVE: u8 = 3;
+    pub const DECIMAL: u8 = 4;
+    pub const UTF8: u8 = 5;
+    pub const BINARY: u8 = 6;
+    pub const STRUCT: u8 = 7;
+    pub const LIST: u8 = 8;
+    pub const EXTENSION: u8 = 9;
+    pub const FIXED_SIZE_LIST: u8 = 10;
+    pub const VARIANT: u8 = 11;
+    pub const UNION: u8 = 12;
+    pub const MAP: u8 = 13;
+}
+
+/// The units of Vortex's dates and times, by their numbers. A date's may be days or milliseconds.
+pub(super) const UNITS: [TimeUnit; 4] =
+    [TimeUnit::Nanosecond, TimeUnit::Microsecond, TimeUnit::Millisecond, TimeUnit::Second];
+pub(super) const DAYS: u8 = 4;
+
+/// The type that `bytes` state: a field without a name.
+///
+/// # Errors
+/// Bad data for what is no such flatbuffer; unsupported for unions, variants, and types nested deeper than
+/// [`MOST_DEPTH`].
+pub fn read(bytes: &[u8]) -> Result<Field> {
+    let buffer = Flatbuffer::new(bytes);
+    buffer.root().and_then(|root| field("", root, 0)).map_err(|e| e.context("its type"))
+}
+
+fn field(name: &str, dtype: Table<'_, '_>, depth: usize) -> Result<Field> {
+    if depth >= MOST_DEPTH {
+        return Err(Error::unsupported(format!("types nested more than {MOST_DEPTH} deep")));
+    }
+    let number = dtype.u8(0)?;
+    let kind = dtype.table(1, "what it holds")?;
+    let plain = |data_type, nullable| Ok(Field::new(name, data_type, nullable));
+    match number {
+        tag::NULL => plain(DataType::Null, true),
+        tag::BOOL => plain(DataType::Boolean, kind.bool(0)?),
+        tag::PRIMITIVE => plain(PType::from_wire(kind.u8(0)?.into())?.arrow(), kind.bool(1)?),
+        tag::DECIMAL => plain(decimal(kind.u8(0)?, kind.u8(1)?.cast_signed())?, kind.bool(2)?),
+        tag::UTF8 => plain(DataType::Utf8View, kind.bool(0)?),
+        tag::BINARY => plain(DataType::BinaryView, kind.bool(0)?),
+        tag::STRUCT => plain(DataType::Struct(children(kind, depth)?), kind.bool(2)?),
+        tag::LIST => plain(DataType::List(element(kind, depth)?), kind.bool(1)?),
+        tag::FIXED_SIZE_LIST => {
+            let size = kind.u32(1)?;
+            let size = i32::try_from(size)
+                .map_err(|_| Error::unsupported(format!("lists of {size} values, at most {}", i32::MAX)))?;
+            plain(DataType::FixedSizeList(element(kind, depth)?, size), kind.bool(2)?)
+        }
+        tag::EXTENSION => extension(name, kind, depth),
+        tag::MAP => plain(map(kind, depth)?, kind.bool(3)?),
+        tag::VARIANT => Err(Error::unsupported("a variant: it has no type in Arrow")),
+        tag::UNION => Err(Error::unsupported("a union: Vortex's unions are not read here")),
+        other => Err(Error::bad_data(format!("type number {other}, expected 1 to {}", tag::MAP))),
+    }
+}
+
+fn element(list: Table<'_, '_>, depth: usize) -> Result<FieldRef> {
+    let dtype = list.table(0, "its elements' type")?;
+    Ok(Arc::new(field("item", dtype, depth + 1).map_err(|e| e.context("its elements"))?))
+}
+
+fn children(kind: Table<'_, '_>, depth: usize) -> Result<Fields> {
+    let (names, dtypes) = (kind.texts(0)?, kind.tables(1)?);
+    if names.len() != dtypes.len() {
+        return Err(Error::bad_data(format!(
+            "a struct with {} names for {} fields",
+            names.len(),
+            dtypes.len()
+        )));
+    }
+    let fields = names.zip(dtypes).map(|(name, dtype)| {
+        let name = without_nul(name?, "a field's name")?;
+        field(name, dtype?, depth + 1).map_err(|e| e.context(format_args!("field '{name}'")))
+    });
+    fields.collect()
+}
+
+fn map(kind: Table<'_, '_>, depth: usize) -> Result<DataType> {
+    let key = field("key", kind.table(0, "its keys' type")?, depth + 1).map_err(|e| e.context("its keys"))?;
+    if key.is_nullable() {
+        return Err(Error::bad_data("a map's keys are nullable, expected keys without nulls"));
+    }
+    let value = kind.table(1, "its values' type")?;
+    let value = field("value", value, depth + 1).map_err(|e| e.context("its values"))?;
+    let entries = Field::new("entries", DataType::Struct(vec![key, value].into()), false);
+    Ok(DataType::Map(Arc::new(entries), kind.bool(2)?))
+}
+
+fn decimal(precision: u8, scale: i8) -> Result<DataType> {
+    match precision {
+        1..=38 => Ok(DataType::Decimal128(precision, scale)),
+        39..=76 => Ok(DataType::Decimal256(precision, scale)),
+        _ => Err(Error::bad_data(format!("a decimal with precision {precision}, expected 1 to 76"))),
+    }
+}
+
+fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
+    let (id, metadata) = (kind.text(0)?, kind.blob(2)?);
+    if id.is_empty() {
+        return Err(Error::bad_data("an extension type without a name"));
+    }
+    let here = |e: Error| e.context(format_args!("extension type '{}'", id.escape_debug()));
+    let storage = kind.table(1, "its storage's type").map_err(here)?;
+    let storage = field(name, storage, depth + 1).map_err(here)?;
+    if let Some(temporal) = temporal(id, metadata, storage.data_type()).map_err(here)? {
+        return Ok(storage.with_data_type(temporal));
+    }
+    if storage.metadata().contains_key(EXTENSION_NAME) {
+        return Err(here(Error::unsupported("its storage is an extension type too: Arrow has room for one")));
+    }
+    let mut pairs = storage.metadata().clone();
+    pairs.insert(EXTENSION_NAME.to_owned(), without_nul(id, "its name")?.to_owned());
+    match std::str::from_utf8(metadata) {
+        Ok("") => None,
+        Ok(text) if !text.contains('\0') => pairs.insert(EXTENSION_METADATA.to_owned(), text.to_owned()),
+        _ => pairs.insert(EXTENSION_METADATA_HEX.to_owned(), hex(metadata)),
+    };
+    Ok(storage.with_metadata(pairs))
+}
+
+/// The Arrow type of one of Vortex's extension types for dates and times; none for others.
+fn temporal(id: &str, metadata: &[u8], storage: &DataType) -> Result<Option<DataType>> {
+    if !matches!(id, "vortex.date" | "vortex.time" | "vortex.timestamp") {
+        return Ok(None);
+    }
+    let unit = *metadata.first().ok_or_else(|| Error::bad_data("its metadata is empty, expected a unit"))?;
+    let named = UNITS.get(usize::from(unit)).copied();
+    let (data_type, expected) = match (id, named) {
+        ("vortex.date", _) if unit == DAYS => (DataType::Date32, DataType::Int32),
+        ("vortex.date", Some(TimeUnit::Millisecond)) => (DataType::Date64, DataType::Int64),
+        ("vortex.time", Some(unit @ (TimeUnit::Second | TimeUnit::Millisecond))) => {
+            (DataType::Time32(unit), DataType::Int32)
+        }
+        ("vortex.time", Some(unit)) => (DataType::Time64(unit), DataType::Int64),
+        ("vortex.timestamp", Some(unit)) => (DataType::Timestamp(unit, zone(metadata)?), DataType::Int64),
+        _ => return Err(Error::bad_data(format!("unit number {unit}, which it cannot have"))),
+    };
+    if *storage != expected {
+        return Err(Error::bad_data(format!("stored as {storage}, expected {expected} for {data_type}")));
+    }
+    Ok(Some(data_type))
+}
+
+fn zone(metadata: &[u8]) -> Result<Option<Arc<str>>> {
+    let rest = metadata.get(1..).and_then(|rest| rest.split_first_chunk::<2>());
+    let (length, rest) =
+        rest.ok_or_else(|| Error::bad_data(format!("metadata of {} bytes, expected 3", metadata.len())))?;
+    let length = usize::from(u16::from_le_bytes(*length));
+    if length == 0 {
+        return Ok(None);
+    }
+    let zone = rest.get(..length).ok_or_else(|| {
+        Error::bad_data(format!("its time zone claims {length} bytes, and {} are left", rest.len()))
+    })?;
+    let zone = std::str::from_utf8(zone)
+        .map_err(|e| Error::bad_data(format!("its time zone is not valid UTF-8: {e}")))?;
+    Ok(Some(without_nul(zone, "its time zone")?.into()))
+}
+
+/// Names go through C, where a NUL would end them.
+fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
+    if text.contains('\0') {
+        return Err(Error::unsupported(format!(
+            "{what}, '{}', has a NUL in it, which Arrow's C interface cannot carry",
+            text.escape_debug()
+        )));
+    }
+    Ok(text)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(d.into(), 16)).collect()
+}

@@ -1,0 +1,332 @@
+//! Types there and back, types as Vortex 0.91 wrote them, and what is refused.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, TimeUnit};
+use flatbuffers::{FlatBufferBuilder, WIPOffset};
+
+use super::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MOST_DEPTH};
+use super::dtype_write::write;
+
+fn hex(digits: &str) -> Vec<u8> {
+    (0..digits.len()).step_by(2).map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap()).collect()
+}
+
+fn field(data_type: DataType, nullable: bool) -> Field {
+    Field::new("", data_type, nullable)
+}
+
+fn item(data_type: DataType, nullable: bool) -> Arc<Field> {
+    Arc::new(Field::new("item", data_type, nullable))
+}
+
+fn map() -> DataType {
+    let pair = [Field::new("key", DataType::Utf8View, false), Field::new("value", DataType::Int8, true)];
+    let entries = Field::new("entries", DataType::Struct(pair.into_iter().collect()), false);
+    DataType::Map(Arc::new(entries), true)
+}
+
+fn refusal(bytes: &[u8]) -> String {
+    dtype::read(bytes).unwrap_err().message().to_owned()
+}
+
+#[test]
+fn types_come_back_as_they_were() {
+    use DataType::*;
+    let pair =
+        vec![Field::new("x", Int8, true), Field::new("long name, é", List(item(Utf8View, false)), false)];
+    let zone = Some(Arc::from("Europe/Berlin"));
+    let mut types = vec![Boolean, Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64];
+    types.extend([Float16, Float32, Float64, Decimal128(1, 0), Decimal128(38, -3), Decimal256(39, 7)]);
+    types.extend([Decimal256(76, 0), Utf8View, BinaryView, Date32, Date64, Time32(TimeUnit::Second)]);
+    types.extend([
+        Time32(TimeUnit::Millisecond),
+        Time64(TimeUnit::Microsecond),
+        Time64(TimeUnit::Nanosecond),
+    ]);
+    types.extend([Timestamp(TimeUnit::Nanosecond, None), Timestamp(TimeUnit::Second, zone)]);
+    types.extend([FixedSizeList(item(Float32, false), 0), FixedSizeList(item(Date32, true), 7)]);
+    types.extend([List(item(Null, true)), Struct(pair.into()), Struct(Default::default()), map()]);
+    for data_type in types {
+        for nullable in [false, true] {
+            let there = field(data_type.clone(), nullable);
+            assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
+        }
+    }
+    assert_eq!(dtype::read(&write(&field(Null, true)).unwrap()).unwrap(), field(Null, true));
+}
+
+#[test]
+fn physical_types_become_the_logical_one() {
+    use DataType::*;
+    let ends = Arc::new(Field::new("run_ends", Int32, false));
+    let runs = |nullable| RunEndEncoded(ends.clone(), Arc::new(Field::new("values", Int8, nullable)));
+    for (there, back) in [
+        (field(Utf8, true), field(Utf8View, true)),
+        (field(LargeBinary, false), field(BinaryView, false)),
+        (field(Decimal32(9, 1), false), field(Decimal128(9, 1), false)),
+        (field(LargeList(item(Int8, true)), true), field(List(item(Int8, true)), true)),
+        (field(ListView(item(Int8, true)), true), field(List(item(Int8, true)), true)),
+        (field(Dictionary(Box::new(Int8), Box::new(Utf8)), true), field(Utf8View, true)),
+        (field(runs(true), false), field(Int8, true)),
+        (field(runs(false), false), field(Int8, false)),
+    ] {
+        assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), back, "{there}");
+    }
+    for none in [FixedSizeBinary(4), Duration(TimeUnit::Second)] {
+        let inside = field(List(item(none.clone(), true)), true);
+        let refused = write(&inside).unwrap_err();
+        assert_eq!(refused.message(), format!("field 'item': Vortex has no type for Arrow's {none}"));
+    }
+}
+
+#[test]
+fn extension_types_keep_name_and_metadata() {
+    let plain = field(DataType::Int32, true);
+    for pairs in [
+        vec![(EXTENSION_NAME, "own.type")],
+        vec![(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA, "{\"a\": 1}")],
+        vec![(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA_HEX, "00ff10")],
+    ] {
+        let pairs = pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let there = plain.clone().with_metadata(pairs.collect::<arrow_schema::Metadata>());
+        assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
+    }
+    let odd = [(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA_HEX, "0g")];
+    let odd = plain.clone().with_metadata(odd.map(|(k, v)| (k.to_owned(), v.to_owned())));
+    assert!(write(&odd).unwrap_err().message().contains("pairs of digits"));
+}
+
+#[test]
+fn types_are_read_as_vortex_wrote_them() {
+    use DataType::*;
+    let pair = vec![Field::new("x", Int8, true), Field::new("y", Utf8View, true)];
+    let timestamp = || Timestamp(TimeUnit::Microsecond, Some("UTC".into()));
+    for (bytes, expected) in [
+        (
+            "0c00000008000c000700080008000000000000030c00000008000800060007000800000000000601",
+            field(Int32, true),
+        ),
+        ("0c00000008000c00070008000800000000000005080000000400040004000000", field(Utf8View, false)),
+        (
+            "04000000ccffffff000000091000000000000a001000040008000c000a0000003c0000001c000000 \
+             0400000006000000010300555443000008000e000700080008000000000000030c00000000000600 \
+             08000700060000000000000710000000766f727465782e74696d657374616d7000000000",
+            field(timestamp(), false),
+        ),
+        (
+            "04000000d0ffffff000000091000000000000a001000040008000c000a0000003800000018000000 \
+             04000000010000000400000008000e000700080008000000000000030c0000000000060008000700 \
+             06000000000000060b000000766f727465782e6461746500",
+            field(Date32, false),
+        ),
+        (
+            "0c00000008000c000700080008000000000000040c00000008000800060007000800000000003c02",
+            field(Decimal256(60, 2), false),
+        ),
+        (
+            "0c00000008000e000700080008000000000000080c0000000000060008000400060000000c000000 \
+             08000c000700080008000000000000030c00000008000800060007000800000000000401",
+            field(List(item(Int8, true)), false),
+        ),
+        (
+            "04000000e0ffffff0000000a0c00000008000c000400080008000000100000000200000008000c00 \
+             0700080008000000000000030c00000008000800060007000800000000000401",
+            field(FixedSizeList(item(Int8, true), 2), false),
+        ),
+        (
+            "04000000b0ffffff000000070c00000008000c0004000800080000005c0000000400000002000000 \
+             340000000c00000008000e000700080008000000000000050c000000000006000800070006000000 \
+             0000000108000c000700080008000000000000030c00000008000800060007000800000000000401 \
+             02000000100000000400000001000000790000000100000078000000",
+            field(Struct(pair.into()), false),
+        ),
+        (
+            "0c00000008000e0007000800080000000000000d1000000000000a00100008000c0007000a000000 \
+             000000012c00000004000000e4ffffff000000030c00000008000800060007000800000000000401 \
+             08000c00070008000800000000000005080000000400040004000000",
+            field(map(), false),
+        ),
+    ] {
+        assert_eq!(dtype::read(&hex(&bytes.replace(' ', ""))).unwrap(), expected);
+    }
+}
+
+#[test]
+fn what_is_cut_off_or_changed_is_refused_or_another_type_and_never_a_panic() {
+    let timestamp = DataType::Timestamp(TimeUnit::Second, Some("UTC".into()));
+    let pair = vec![Field::new("x", timestamp, true), Field::new("y", map(), false)];
+    let bytes = write(&field(DataType::Struct(pair.into()), true)).unwrap();
+    for n in 0..bytes.len() {
+        let _ = dtype::read(&bytes[..n]);
+        for value in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut changed = bytes.clone();
+            changed[n] = value;
+            if let Ok(read) = dtype::read(&changed) {
+                assert_eq!(dtype::read(&write(&read).unwrap()).unwrap(), read);
+            }
+        }
+    }
+    assert!(refusal(&[]).contains("outside of the flatbuffer"));
+    assert!(refusal(&[255; 8]).contains("outside of the flatbuffer"));
+}
+
+#[test]
+fn types_nested_too_deep_are_refused() {
+    let nested = |depth| (1..depth).fold(DataType::Int8, |t, _| DataType::List(item(t, true)));
+    let most = field(nested(MOST_DEPTH), true);
+    let bytes = write(&most).unwrap();
+    assert_eq!(dtype::read(&bytes).unwrap(), most);
+    assert!(write(&field(nested(MOST_DEPTH + 1), true)).unwrap_err().message().contains("64 deep"));
+}
+
+#[test]
+fn types_nested_too_deep_are_refused_whoever_wrote_them() {
+    let nested = |depth| {
+        let mut b = FlatBufferBuilder::new();
+        let start = b.start_table();
+        let leaf = b.end_table(start);
+        let mut inner = dtype_of(&mut b, 1, leaf);
+        for _ in 1..depth {
+            let start = b.start_table();
+            b.push_slot_always(4, inner);
+            let kind = b.end_table(start);
+            inner = dtype_of(&mut b, 8, kind);
+        }
+        b.finish_minimal(inner);
+        b.finished_data().to_vec()
+    };
+    assert!(dtype::read(&nested(MOST_DEPTH)).is_ok());
+    assert!(refusal(&nested(MOST_DEPTH + 1)).contains("64 deep"));
+    assert!(refusal(&nested(20_000)).contains("64 deep"));
+}
+
+/// Structs of twice the same struct, as deep as one likes: a few bytes a level, and two to the levels fields.
+fn doubling(levels: usize) -> Vec<u8> {
+    let mut b = FlatBufferBuilder::new();
+    let start = b.start_table();
+    let leaf = b.end_table(start);
+    let mut inner = dtype_of(&mut b, 1, leaf);
+    for _ in 0..levels {
+        let name = b.create_string("");
+        let names = b.create_vector(&[name, name]);
+        let dtypes = b.create_vector(&[inner, inner]);
+        let start = b.start_table();
+        b.push_slot_always(4, names);
+        b.push_slot_always(6, dtypes);
+        let kind = b.end_table(start);
+        inner = dtype_of(&mut b, 7, kind);
+    }
+    b.finish_minimal(inner);
+    b.finished_data().to_vec()
+}
+
+type Written = WIPOffset<flatbuffers::TableFinishedWIPOffset>;
+
+fn dtype_of(b: &mut FlatBufferBuilder<'_>, tag: u8, kind: Written) -> Written {
+    let start = b.start_table();
+    b.push_slot_always(4, tag);
+    b.push_slot_always(6, kind);
+    b.end_table(start)
+}
+
+#[test]
+fn a_type_that_unfolds_to_more_than_its_bytes_is_refused() {
+    assert!(dtype::read(&doubling(3)).is_ok());
+    let refused = refusal(&doubling(60));
+    assert!(refused.contains("used over and over"), "{refused}");
+    // A few fields with one long name.
+    let named = |fields| {
+        let mut b = FlatBufferBuilder::new();
+        let name = b.create_string(&"n".repeat(10_000));
+        let names = b.create_vector(&vec![name; fields]);
+        let start = b.start_table();
+        let leaf = b.end_table(start);
+        let leaf = dtype_of(&mut b, 1, leaf);
+        let dtypes = b.create_vector(&vec![leaf; fields]);
+        let start = b.start_table();
+        b.push_slot_always(4, names);
+        b.push_slot_always(6, dtypes);
+        let kind = b.end_table(start);
+        let root = dtype_of(&mut b, 7, kind);
+        b.finish_minimal(root);
+        b.finished_data().to_vec()
+    };
+    assert!(dtype::read(&named(10)).is_ok());
+    assert!(refusal(&named(20)).contains("used over and over"));
+}
+
+#[test]
+fn lists_and_names_that_do_not_fit_are_refused() {
+    let mut b = FlatBufferBuilder::new();
+    let name = b.create_string("a\0b");
+    let names = b.create_vector(&[name]);
+    let start = b.start_table();
+    b.push_slot_always(4, names);
+    let kind = b.end_table(start);
+    let root = dtype_of(&mut b, 7, kind);
+    b.finish_minimal(root);
+    assert!(refusal(b.finished_data()).contains("1 names for 0 fields"));
+
+    let mut b = FlatBufferBuilder::new();
+    let start = b.start_table();
+    b.push_slot_always(4, 77u8);
+    let kind = b.end_table(start);
+    let root = dtype_of(&mut b, 4, kind);
+    b.finish_minimal(root);
+    assert!(refusal(b.finished_data()).contains("precision 77"));
+
+    for (tag, expected) in [(0, "type number 0"), (14, "type number 14"), (11, "a variant"), (12, "a union")]
+    {
+        let mut b = FlatBufferBuilder::new();
+        let start = b.start_table();
+        let kind = b.end_table(start);
+        let root = dtype_of(&mut b, tag, kind);
+        b.finish_minimal(root);
+        assert!(refusal(b.finished_data()).contains(expected), "{tag}");
+    }
+}
+
+fn temporal(id: &str, metadata: &[u8], ptype: u8) -> Vec<u8> {
+    let mut b = FlatBufferBuilder::new();
+    let (id, metadata) = (b.create_string(id), b.create_vector(metadata));
+    let start = b.start_table();
+    b.push_slot_always(4, ptype);
+    let kind = b.end_table(start);
+    let storage = dtype_of(&mut b, 3, kind);
+    let start = b.start_table();
+    b.push_slot_always(4, id);
+    b.push_slot_always(6, storage);
+    b.push_slot_always(8, metadata);
+    let kind = b.end_table(start);
+    let root = dtype_of(&mut b, 9, kind);
+    b.finish_minimal(root);
+    b.finished_data().to_vec()
+}
+
+#[test]
+fn dates_and_times_have_the_units_and_storage_that_they_can_have() {
+    let (i32, i64) = (6, 7);
+    let read = |id, metadata: &[u8], ptype| dtype::read(&temporal(id, metadata, ptype));
+    assert_eq!(*read("vortex.date", &[4], i32).unwrap().data_type(), DataType::Date32);
+    assert_eq!(
+        *read("vortex.timestamp", &[2, 0, 0, 9], i64).unwrap().data_type(),
+        DataType::Timestamp(TimeUnit::Millisecond, None)
+    );
+    for (id, metadata, ptype, expected) in [
+        ("vortex.date", &[][..], i32, "metadata is empty"),
+        ("vortex.date", &[3], i32, "unit number 3"),
+        ("vortex.date", &[4], i64, "expected Int32"),
+        ("vortex.time", &[4], i32, "unit number 4"),
+        ("vortex.time", &[0], i32, "expected Int64"),
+        ("vortex.timestamp", &[5, 0, 0], i64, "unit number 5"),
+        ("vortex.timestamp", &[3, 0], i64, "metadata of 2 bytes"),
+        ("vortex.timestamp", &[3, 4, 0, 65, 66, 67], i64, "claims 4 bytes, and 3 are left"),
+        ("vortex.timestamp", &[3, 1, 0, 0xff], i64, "not valid UTF-8"),
+        ("vortex.timestamp", &[3, 1, 0, 0], i64, "has a NUL in it"),
+        ("", &[], i64, "without a name"),
+    ] {
+        let refused = read(id, metadata, ptype).unwrap_err();
+        assert!(refused.message().contains(expected), "{refused}");
+    }
+}

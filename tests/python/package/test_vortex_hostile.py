@@ -1,0 +1,252 @@
+"""Trees that lie: each is refused by an error that names the node, or decodes as it should. None brings the process down."""
+
+import struct
+
+import crossdock as cd
+import dtypes
+import numpy as np
+import pyarrow as pa
+import pytest
+from capsules import Exporter
+from craft import alp, boolean, byte_bool
+from flat import Tree
+from flatbuffer import Table, Vector, write
+from vortex_nodes import (
+    U1,
+    U4,
+    alp_rd,
+    chunks,
+    date_time,
+    decimal,
+    dictionary,
+    frame,
+    in_runs,
+    node,
+    number,
+    of,
+    onpair,
+    plain_packed,
+    runs,
+    sequence,
+    told,
+    varbin,
+    view,
+    views,
+    with_validity,
+)
+from vortex_lies_numbers import NUMBERS
+from vortex_lies_others import OTHERS
+
+ZERO = dictionary(of("u1", 0, 9, valid=[1, 0]), of("u4", 5, 6), nullable=True)
+# Trees that look ill and are right: what they decode to.
+RIGHT = {
+    "dict: a code out of range under a null": (ZERO, [5, None]),
+    "dict: no values, all codes null": (
+        dictionary(of("u1", 7, 9, valid=[0, 0]), of("u4"), nullable=True),
+        [None, None],
+    ),
+    "dict: a negative code under a null": (
+        dictionary(of("i1", 0, -1, valid=[1, 0]), of("u4", 5), nullable=True),
+        [5, None],
+    ),
+    "dict: codes in runs, cut": (
+        dictionary(runs(of("u4", 3, 4, 9), of("u1", 1, 0, 1), 5, 2), of("u4", 5, 6)),
+        [6, 5, 6, 6, 6],
+    ),
+    "dict: codes in runs with nulls": (
+        dictionary(runs(of("u1", 2, 3), of("u1", 9, 0, valid=[0, 1]), 3), of("u4", 5), nullable=True),
+        [None, None, 5],
+    ),
+    "dict: codes in runs, nulls among the values": (
+        dictionary(runs(of("u2", 1, 3), of("u2", 0, 1), 3), of("u4", 5, 6, valid=[1, 0]), nullable=True),
+        [5, None, None],
+    ),
+    "dict: codes in runs of no rows": (dictionary(runs(of("u4"), of("u1"), 0), of("u4", 5)), []),
+    "runend: the last end beyond": (runs(of("u4", 2, 99), of("u4", 1, 2), 4), [1, 1, 2, 2]),
+    "runend: ends beyond in the middle": (runs(of("u4", 2, 50, 99), of("u4", 1, 2, 3), 4), [1, 1, 2, 2]),
+    "runend: no rows": (runs(of("u4", 2, 5), of("u4", 1, 2), 0), []),
+    "runend: no rows and no runs": (runs(of("u4"), of("u4"), 0), []),
+    "bitpacked: 0 bits": (plain_packed(3, 0), [0, 0, 0]),
+    "bitpacked: 64 bits": (plain_packed(3, 64, kind="u8"), [0, 0, 0]),
+    "bitpacked: all bits of a byte": (plain_packed(3, 8, kind="u1"), [0, 0, 0]),
+    "bitpacked: an offset of 1023": (plain_packed(3, 1, 1023), [0, 0, 0]),
+    "bitpacked: no rows": (plain_packed(0, 7), []),
+    "bitpacked: patches below the offset cut off": (
+        node(
+            "fastlanes.bitpacked",
+            number("u4"),
+            10,
+            {1: 1, 2: 15, 3: told(of("u4", 15, 24), offset=15)},
+            [bytes(128)],
+            [of("u4", 15, 24), of("u4", 7, 8)],
+        ),
+        [7, *[0] * 8, 8],
+    ),
+    # Nobody reads beyond the tokens here.
+    "onpair: no padding": (onpair(data=b"abc"), ["ab", "c"]),
+    "alp: f greater than e": (alp(np.array([3], "i8"), 5, 2), [3000.0]),
+    "alprd: a code out of range under a null": (
+        alp_rd(of("u2", 0, 9, valid=[1, 0]), nullable=True),
+        [struct.unpack("<d", struct.pack("<Q", 1 << 60))[0], None],
+    ),
+    "frame over bitpacked of no rows": (frame(b"\x20\x05", plain_packed(0, 3)), []),
+    "frame: the sum wraps": (frame(b"\x20\xff\x01", of("u1", 1, 2)), [0, 1]),
+    "sequence of no rows": (sequence(b"\x20\x05", b"\x18\x02", 0), []),
+    "sequence that reaches the end": (sequence(b"\x20\xfd\x01", b"\x18\x02", 3), [253, 254, 255]),
+    "view: garbage under a null": (
+        views(view(2**32 - 1, b"nope", 77, 2**32 - 1), view(3, b"abc"), valid=[False, True]),
+        [None, "abc"],
+    ),
+    "varbin: bytes before and after": (varbin(b"abcdef", 1, 3, 5), ["bc", "de"]),
+    "bool: more bytes": (node("vortex.bool", dtypes.boolean(), 2, {1: 1}, [b"\2\xff\xff"]), [True, False]),
+    "chunks of none": (chunks([0], dtype=number("u4")), []),
+    "chunks of nothing": (chunks([0, 0, 0], of("u4"), of("u4")), []),
+    "an unknown field": (
+        node("vortex.dict", number("u4"), 1, b"\x08\1\xf8\1\7\xf9\1" + bytes(8), [], [of("u1", 0), of("u4", 3)]),
+        [3],
+    ),
+    "the last of two numbers counts": (
+        node("vortex.dict", number("u4"), 1, b"\x08\x63\x08\1", [], [of("u1", 0), of("u4", 3)]),
+        [3],
+    ),
+    "rle: indices do not matter in a block of one value": (
+        in_runs([7] * 1024, values=1, length=2),
+        [0.0, 0.0],
+    ),
+}
+
+
+def validities():
+    """The same three bits, true, false, true, of each kind that holds truth values."""
+    bits = np.array([True, False, True])
+    two = dtypes.boolean()
+    return {
+        "bool": boolean(bits),
+        "bool, skipping bits": node("vortex.bool", two, 3, {1: 5}, [b"\xbf"]),
+        "bytebool": byte_bool(bits),
+        "runend": node("vortex.runend", two, 3, {1: U4, 2: 3}, [], [of("u4", 1, 2, 3), boolean(bits)]),
+        "sparse": node("vortex.sparse", two, 3, {1: told(of("u4", 1))}, [b"\x10\x01"], [of("u4", 1), boolean([False])]),
+        "dict": node("vortex.dict", two, 3, {1: 2, 2: U1}, [], [of("u1", 1, 0, 1), boolean([False, True])]),
+        "chunked": chunks([0, 1, 3], boolean(bits[:1]), boolean(bits[1:])),
+    }
+
+
+@pytest.mark.parametrize("kind", validities())
+def test_a_validity_may_be_of_any_kind(session, kind):
+    assert session.from_vortex(Exporter(with_validity(validities()[kind]))).to_pyarrow().to_pylist() == [97, None, 99]
+
+
+@pytest.mark.parametrize("bit", [False, True])
+def test_a_validity_may_be_one_for_all(session, bit):
+    tree = with_validity(node("vortex.constant", dtypes.boolean(), 3, b"", [bytes([16, bit])]))
+    column = session.from_vortex(Exporter(tree))
+    assert column.to_pyarrow().to_pylist() == ([97, 98, 99] if bit else [None] * 3)
+    assert column.null_count == (0 if bit else 3)
+
+
+REFUSED = NUMBERS | OTHERS
+CASES = [(group, name) for group, cases in REFUSED.items() for name in cases]
+
+
+@pytest.mark.parametrize("group, name", CASES, ids=lambda part: part)
+def test_it_is_refused(session, group, name):
+    assert_refused(session, REFUSED[group][name])
+
+
+def assert_refused(session, tree):
+    with pytest.raises(cd.Error) as refused:
+        column = session.from_vortex(Exporter(tree))
+        raise AssertionError(f"it decodes to {column.to_pyarrow().to_pylist()[:20]}")
+    words = str(refused.value)
+    assert isinstance(refused.value, (cd.DataError, cd.UnsupportedError, cd.OutOfMemoryError)), repr(refused.value)
+    assert tree.id in words or "node 0" in words, words
+    assert "\n" not in words and len(words) < 1500
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_it_decodes(session, name):
+    assert_decodes(session, *RIGHT[name])
+
+
+def assert_decodes(session, tree, expected):
+    column = session.from_vortex(Exporter(tree)).to_pyarrow()
+    column.validate(full=True)
+    assert column.to_pylist() == expected
+
+
+def knot(depth, back=None):
+    """The type of a struct of two fields, both of which are the same next struct, `depth` times; the last one is a bool, or
+    the struct of level `back` again."""
+    out = bytearray(struct.pack("<I", 12))
+    tables, waiting = [], []
+    for _ in range(depth):
+        # The layout of a DType, and it: its tag, and where the struct is.
+        out += struct.pack("<4H", 8, 12, 8, 4)
+        tables.append(len(out))
+        out += struct.pack("<iIB3x", 8, 16, dtypes.STRUCT)
+        # The layout of a struct, and it: where its names and types are.
+        out += struct.pack("<4H", 8, 12, 4, 8) + struct.pack("<iII", 8, 8, 24)
+        out += struct.pack("<3I", 2, 8, 4) + struct.pack("<I4s", 1, b"a") + struct.pack("<I", 2)
+        waiting.append(len(out))
+        out += bytes(8)
+    end = len(out) + 8
+    out += struct.pack("<4H", 8, 12, 8, 4) + struct.pack("<iIB3x", 8, 12, dtypes.BOOL) + struct.pack("<2H", 4, 4)
+    out += struct.pack("<i", 4)
+    for place, after in zip(waiting, [*tables[1:], end if back is None else tables[back]]):
+        struct.pack_into("<2I", out, place, (after - place) % (1 << 32), (after - place - 4) % (1 << 32))
+    return bytes(out)
+
+
+def test_a_type_that_unfolds_to_little_is_read():
+    type = dtypes.arrow_type(dtypes.read(knot(1)))
+    assert type == pa.struct([pa.field("a", pa.bool_(), False)] * 2)
+
+
+@pytest.mark.parametrize("dtype", [knot(30), knot(60), knot(63), knot(5, 0), knot(40, 39), knot(1, 0)], ids=range(6))
+def test_types_that_unfold_or_loop_are_refused(session, dtype):
+    """Two to the power of the depth, or without end."""
+    with pytest.raises(cd.Error, match="vortex.null: its type: "):
+        session.from_vortex(Exporter(Tree("vortex.null", dtype, 1)))
+
+
+def nested_lists(depth):
+    table = Table({0: ("B", dtypes.BOOL), 1: Table({})})
+    for _ in range(depth):
+        table = Table({0: ("B", dtypes.LIST), 1: Table({0: table})})
+    return write(table)
+
+
+@pytest.mark.parametrize("depth", [64, 65, 1000, 10_000])
+def test_types_that_are_too_deep_are_refused(session, depth):
+    with pytest.raises(cd.UnsupportedError, match="vortex.null: .*64 deep"):
+        session.from_vortex(Exporter(Tree("vortex.null", nested_lists(depth), 1)))
+
+
+def test_many_fields_and_chunks_take_no_time_of_the_square(session):
+    """Else this is a matter of an hour."""
+    n = 30_000
+    field, bool_ = boolean([]), Table({0: ("B", dtypes.BOOL), 1: Table({})})
+    names = Vector([f"f{i}" for i in range(n)])
+    dtype = write(Table({0: ("B", dtypes.STRUCT), 1: Table({0: names, 1: Vector([bool_] * n)})}))
+    column = session.from_vortex(Exporter(node("vortex.struct", dtype, 0, b"", [], [field] * n)))
+    assert len(column) == 0 and column.to_pyarrow().type.num_fields == n
+    column = session.from_vortex(Exporter(chunks([0] * (n + 1), *[field] * n)))
+    assert len(column) == 0
+
+
+@pytest.mark.parametrize("value, width", [(10**5, 16), (10**18, 16), (-(10**30), 16), (100_000, 8)])
+def test_decimals_beyond_their_precision_are_kept(session, value, width):
+    column = session.from_vortex(Exporter(decimal(value, 5, width))).to_pyarrow()
+    assert int.from_bytes(column.chunk(0).buffers()[1].to_pybytes()[:16], "little", signed=True) == value
+
+
+@pytest.mark.parametrize("parts", [(1 << 62, 0, 0), (1, 1 << 62, 1), ((1 << 63) - 1,) * 3, (-(1 << 63),) * 3])
+def test_times_that_overflow_are_refused_or_wrap(session, parts):
+    days, seconds, rest = parts
+    wrapped = (days * 86400 * 10**9 + seconds * 10**9 + rest + (1 << 63)) % (1 << 64) - (1 << 63)
+    try:
+        column = session.from_vortex(Exporter(date_time(*parts)))
+    except cd.DataError as error:
+        assert "vortex.datetimeparts" in str(error)
+    else:
+        assert column.to_pyarrow().cast(pa.int64()).to_pylist() == [wrapped]

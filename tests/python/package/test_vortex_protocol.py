@@ -1,0 +1,458 @@
+"""Vortex's protocol: who speaks it and how not, what is taken and given back, and how often."""
+
+import collections.abc
+import concurrent.futures
+import gc
+import os
+import resource
+import sys
+
+import capsules
+import crossdock as cd
+import dtypes
+import numpy as np
+import pyarrow as pa
+import pytest
+import trees
+import vortex as vx
+from capsules import Exporter, capsule_of, tuple_of
+from craft import alp, boolean, primitive, run_end, sparse
+from flat import Tree, export_of
+
+NULLS = Tree.of(vx.array(pa.nulls(1))).dtype
+THREE = primitive(np.arange(3, dtype="u4"))
+IMPORTS = min(10_000, int(os.environ.get("CROSSDOCK_LEAK_EXCHANGES", "10000")))
+WARM_UP = 500
+ALLOWED_BYTES = 4 << 20
+
+
+class Gives:
+    """An object whose method gives, or raises, whatever it is told."""
+
+    def __init__(self, given):
+        self.given = given
+
+    def __vortex_array_metadata__(self):
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return self.given
+
+
+class Released(dict):
+    """What is given out and not yet released; counts releases of what is not."""
+
+    def __init__(self):
+        self.made = self.released = self.wrong = 0
+
+    def __setitem__(self, address, export):
+        self.made += 1
+        super().__setitem__(address, export)
+
+    def __delitem__(self, address):
+        self.wrong += address not in self
+        self.released += 1
+        self.pop(address, None)
+
+
+@pytest.fixture
+def live(monkeypatch):
+    live = Released()
+    monkeypatch.setattr(capsules, "LIVE", live)
+    return live
+
+
+def struct_of(**fields):
+    dtype = Tree.of(vx.array(pa.table({name: pa.array([0], pa.uint32()) for name in fields}))).dtype
+    return Tree("vortex.struct", dtype, 3, b"", [], list(fields.values()))
+
+
+@pytest.mark.parametrize("it", [7, None, "text", [1, 2], pa.array([1]), object()], ids=lambda it: type(it).__name__)
+def test_others_are_refused_as_a_type(session, it):
+    with pytest.raises(
+        TypeError, match=f"{type(it).__name__} has no __vortex_array_metadata__, expected an array of vort"
+    ):
+        session.from_vortex(it)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        (),
+        7,
+        ["vortex.null", NULLS, 1, b"", [], []],
+        ("vortex.null", NULLS, 1, b"", []),
+        ("vortex.null", NULLS, 1, b"", [], [], []),
+        (b"vortex.null", NULLS, 1, b"", [], []),
+        ("vortex.nul\ud800", NULLS, 1, b"", [], []),
+        ("vortex.null", NULLS.hex(), 1, b"", [], []),
+        ("vortex.null", None, 1, b"", [], []),
+        ("vortex.null", NULLS, -1, b"", [], []),
+        ("vortex.null", NULLS, 1 << 64, b"", [], []),
+        ("vortex.null", NULLS, 1.5, b"", [], []),
+        ("vortex.null", NULLS, 1, "", [], []),
+        ("vortex.null", NULLS, 1, b"", None, []),
+        ("vortex.null", NULLS, 1, b"", {1: 2}, []),
+        ("vortex.null", NULLS, 1, b"", [b"bytes"], []),
+        ("vortex.null", NULLS, 1, b"", "text", []),
+        ("vortex.null", NULLS, 1, b"", [], None),
+        ("vortex.null", NULLS, 1, b"", [], {}),
+    ],
+    ids=repr,
+)
+def test_tuples_of_another_shape_are_refused_with_their_number(session, given):
+    with pytest.raises(
+        cd.UsageError, match="from_vortex: node 0: (expected a tuple|its buffers|its children).*: ."
+    ) as raised:
+        session.from_vortex(Gives(given))
+    assert raised.value.__cause__ is not None
+    # And so below another one.
+    with pytest.raises(cd.UsageError, match="node 1: "):
+        session.from_vortex(Gives(("vortex.null", NULLS, 1, b"", [], [given])))
+
+
+@pytest.mark.parametrize(
+    "given", [("", NULLS), ("a" * 300, NULLS), ("vortex.null", b"")], ids=["no id", "long id", "no type"]
+)
+def test_ids_and_types_that_cannot_be_are_refused(session, given):
+    with pytest.raises(cd.DataError, match="node 0 has an id of"):
+        session.from_vortex(Gives((*given, 1, b"", [], [])))
+
+
+def test_a_sequence_without_end_is_refused(session):
+    class Endless(collections.abc.Sequence):
+        def __len__(self):
+            return 1
+
+        def __getitem__(self, i):
+            return 7
+
+    for parts in ((Endless(), []), ([], Endless())):
+        with pytest.raises(cd.UsageError, match="node 0: its (buffers|children): more than 1048576 of them"):
+            session.from_vortex(Gives(("vortex.null", NULLS, 1, b"", *parts)))
+
+
+def test_other_capsules_are_refused(session):
+    schema = session.from_arrow(pa.array([1])).__arrow_c_schema__()
+    with pytest.raises(cd.UsageError, match="expected a capsule 'vortex_buffer_export', got one of 'arrow_schema'"):
+        session.from_vortex(Gives(("vortex.primitive", THREE.dtype, 3, b"", [schema], [])))
+
+
+@pytest.mark.parametrize(
+    "lie, error, words",
+    [
+        ({"version": 2}, cd.UsageError, "version 2, expected 1"),
+        ({"version": 0}, cd.UsageError, "version 0, expected 1"),
+        ({"kind": 7}, cd.UsageError, "kind 7, expected 0"),
+        ({"ptr": None}, cd.DataError, "at 0x0"),
+        ({"len": 1 << 63}, cd.DataError, "9223372036854775808 bytes, expected 12"),
+        ({"len": (1 << 64) - 1}, cd.DataError, "18446744073709551615 bytes"),
+        ({"len": 11}, cd.DataError, "11 bytes, expected 12"),
+        ({"len": 0}, cd.DataError, "0 bytes, expected 12"),
+    ],
+    ids=str,
+)
+def test_buffers_that_cannot_be_are_refused_and_released(session, live, lie, error, words):
+    capsule = capsule_of(THREE.buffers[0])
+    for field, value in lie.items():
+        setattr(export_of(capsule), field, value)
+    with pytest.raises(error, match=words):
+        session.from_vortex(Gives(("vortex.primitive", THREE.dtype, 3, b"", [capsule], [])))
+    del capsule
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("alignment", [0, 1, 3, 1 << 40, 1 << 63])
+def test_what_is_said_of_the_alignment_does_not_matter(session, live, alignment):
+    capsule = capsule_of(THREE.buffers[0])
+    export_of(capsule).alignment = alignment
+    column = session.from_vortex(Gives(("vortex.primitive", THREE.dtype, 3, b"", [capsule], [])))
+    assert column.to_pyarrow().to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("skew", [1, 2, 3])
+def test_values_may_lie_askew(session, skew):
+    capsule = capsule_of(bytes(skew) + THREE.buffers[0])
+    export = export_of(capsule)
+    export.ptr, export.len = export.ptr + skew, 12
+    column = session.from_vortex(Gives(("vortex.primitive", THREE.dtype, 3, b"", [capsule], [])))
+    assert column.to_pyarrow().to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("address", [None, 0x100, 1 << 63])
+def test_an_empty_buffer_may_lie_anywhere(session, address):
+    capsule = capsule_of(b"")
+    export_of(capsule).ptr = address
+    column = session.from_vortex(Gives(("vortex.primitive", THREE.dtype, 0, b"", [capsule], [])))
+    assert column.to_pyarrow().to_pylist() == []
+
+
+@pytest.mark.parametrize("id", ["vortex.nope", "vortex.primitive.v2", "fastlanes.bitpacked.v3", "x"])
+def test_unknown_ids_are_answered_with_their_path_and_those_that_are_known(session, live, id):
+    unknown = Tree(id, THREE.dtype, 3)
+    with pytest.raises(cd.UnsupportedError) as raised:
+        session.from_vortex(Exporter(struct_of(a=THREE, b=unknown)))
+    words = str(raised.value)
+    assert f"vortex.struct[1]/{id}: " in words and f"'{id}'" in words
+    for known in ("fastlanes.bitpacked", "vortex.dict", "vortex.fsst"):
+        assert known in words.split("it knows")[1]
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (1, 1, 0)
+
+
+def test_lazy_arrays_are_answered_with_what_to_call_first(session):
+    rows = 3000
+    patched = np.where(np.arange(rows) % 100 == 7, 1.1e-7, np.arange(rows) / 100)
+    lazy = vx.compress(vx.array(pa.array(patched))).slice(5, 2000)
+    with pytest.raises(RuntimeError):
+        lazy.__vortex_array_metadata__()
+    with pytest.raises(cd.UsageError, match=r"canonical first: to_arrow_array\(\).*vortex\.slice") as raised:
+        session.from_vortex(lazy)
+    assert isinstance(raised.value.__cause__, RuntimeError) and "\n" not in str(raised.value)
+    done = session.from_vortex(vx.array(lazy.to_arrow_array()))
+    assert done.to_pyarrow().to_pylist() == patched[5:2000].tolist()
+
+
+def test_an_interrupt_stays_one(session):
+    with pytest.raises(KeyboardInterrupt):
+        session.from_vortex(Gives(KeyboardInterrupt()))
+
+
+def test_a_tree_is_taken_once(session, live):
+    given = Gives(tuple_of(struct_of(a=THREE, b=THREE)))
+    first = session.from_vortex(given)
+    for _ in range(2):
+        with pytest.raises(
+            cd.UsageError, match="node 1: its buffers: a buffer has been taken already: ask the array for"
+        ):
+            session.from_vortex(given)
+    assert [row["b"] for row in first.to_pyarrow().to_pylist()] == [0, 1, 2]
+    del first
+    gc.collect()
+    session.synchronize()
+    # The tuple is alive, its buffers are not.
+    assert given.given and (live.made, live.released, live.wrong) == (2, 2, 0)
+
+
+def test_an_array_itself_is_taken_as_often_as_one_likes(session):
+    array = vx.compress(vx.array(pa.array([1, 2, 3] * 500)))
+    for _ in range(3):
+        assert session.from_vortex(array).to_pyarrow().to_pylist() == [1, 2, 3] * 500
+
+
+def test_a_node_that_is_there_twice_is_refused(session, live):
+    node = tuple_of(THREE)
+    tree = struct_of(a=THREE, b=THREE)
+    with pytest.raises(cd.UsageError, match="node 2: its buffers: a buffer has been taken already"):
+        session.from_vortex(Gives((tree.id, tree.dtype, 3, b"", [], [node, node])))
+    with pytest.raises(cd.UsageError, match="node 0: its buffers: a buffer has been taken already"):
+        session.from_vortex(Gives((*node[:4], [capsule := capsule_of(bytes(12)), capsule], [])))
+    del node, capsule
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (2, 2, 0)
+
+
+def released_trees():
+    """Name -> tree, or hostile tree: what is refused at each stage of an import."""
+    codes = primitive(np.array([0, 1, 2], "u1"))
+    bad_codes = primitive(np.array([0, 1, 9], "u1"))
+    meta = b"\x08\x03\x10\x00"
+    patched = sparse(np.array([5, 6, 5], "u4"), 5)
+    wrong = sparse(np.array([5, 6, 5], "u4"), 5)
+    wrong.children[0] = primitive(np.array([3], "u4"))
+    return {
+        "kept as it is": THREE,
+        "kept in parts": struct_of(a=THREE, b=THREE),
+        "with validity": primitive(np.arange(3.0), np.array([True, False, True])),
+        "copied": alp(np.array([1, 2, 3], "i4"), 0, 0),
+        "runs": run_end(np.array([1, 1, 2], "i8"), np.array([True, False, True])),
+        "patched": patched,
+        "refused before decoding: metadata": Tree(
+            patched.id, patched.dtype, 3, b"\xff", patched.buffers, patched.children
+        ),
+        "refused before decoding: a child's length": struct_of(a=THREE, b=primitive(np.arange(4, dtype="u4"))),
+        "refused before decoding: too many buffers": Tree("vortex.null", NULLS, 3, b"", [b"abc", b"", b"d"]),
+        "refused before decoding: an unknown id": struct_of(
+            a=THREE, b=Tree("vortex.nope", THREE.dtype, 3, b"", [b"a"])
+        ),
+        "refused before decoding: its type": Tree("vortex.primitive", b"\1\2\3\4\5", 3, b"", THREE.buffers),
+        "refused before decoding: depth": deep(100, THREE),
+        "refused when decoded: a patch": wrong,
+        "refused when decoded: a code": Tree("vortex.dict", THREE.dtype, 3, meta, [], [bad_codes, THREE]),
+        "refused when decoded: the last of several": struct_of(
+            a=THREE, b=Tree("vortex.dict", THREE.dtype, 3, meta, [], [codes, THREE]), c=wrong
+        ),
+        "refused when decoded: after it, by validation": Tree(
+            "vortex.varbin", dtypes.text(), 1, b"\x08\x06", [b"\xff\xfe"], [primitive(np.array([0, 2], "i4"))]
+        ),
+    }
+
+
+def deep(levels, tree):
+    for _ in range(levels):
+        tree = Tree("vortex.masked", dtypes.primitive(2, True), 3, b"", [], [tree, boolean([True] * 3)])
+    return tree
+
+
+@pytest.mark.parametrize("name", released_trees())
+def test_each_buffer_is_released_once(session, live, name):
+    tree = released_trees()[name]
+    if name.startswith("refused"):
+        with pytest.raises(cd.Error):
+            session.from_vortex(Exporter(tree))
+    else:
+        column = session.from_vortex(Exporter(tree))
+        if name.startswith("kept"):
+            assert len(live) == live.made, "values are not copied"
+        arrow = column.to_pyarrow()
+        column = column.slice(1)
+        assert len(arrow) == 3 and len(column) == 2 and arrow.to_pylist()[1:] == column.to_pyarrow().to_pylist()
+        del arrow, column
+    gc.collect()
+    session.synchronize()
+    assert live.made and (live.released, live.wrong, len(live)) == (live.made, 0, 0)
+
+
+def test_refused_by_shape_is_released_too(session, live):
+    """What was taken before the fault was seen, and what was not."""
+    tuples = [tuple_of(THREE), tuple_of(THREE), (1, 2, 3), tuple_of(THREE)]
+    with pytest.raises(cd.UsageError, match="node 3: "):
+        session.from_vortex(Gives(("vortex.struct", NULLS, 3, b"", [], tuples)))
+    assert (live.made, live.released) == (3, 2)
+    del tuples
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (3, 3, 0)
+
+
+def test_values_outlive_the_session_and_the_column(live):
+    with cd.Session() as session:
+        arrow = session.from_vortex(Exporter(THREE)).to_pyarrow()
+    del session
+    gc.collect()
+    assert arrow.to_pylist() == [0, 1, 2] and len(live) == 1
+    del arrow
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (1, 1, 0)
+
+
+def test_trees_that_are_too_deep_are_refused(session, live):
+    with pytest.raises(cd.DataError, match="node 64 lies deeper than 64 levels"):
+        session.from_vortex(Exporter(chain(100_000)))
+    gc.collect()
+    assert (live.made, live.released, live.wrong) == (1, 1, 0)
+
+
+def chain(levels):
+    tree = THREE
+    for _ in range(levels):
+        tree = Tree("fastlanes.for", THREE.dtype, 3, b"\x20\x01", [], [tree])
+    return tree
+
+
+def test_trees_as_deep_as_may_be_are_decoded(session):
+    assert session.from_vortex(Exporter(chain(63))).to_pyarrow().to_pylist() == [63, 64, 65]
+
+
+def test_trees_of_too_many_nodes_are_refused(session):
+    leaf = ("vortex.null", NULLS, 0, b"", [], [])
+    with pytest.raises(cd.UsageError, match="a tree of more than 1048576 nodes"):
+        session.from_vortex(Gives(("vortex.chunked", NULLS, 0, b"", [], [leaf] * 3_000_000)))
+    # Two levels of a thousand and two thousand.
+    branch = ("vortex.chunked", NULLS, 0, b"", [], [leaf] * 2000)
+    with pytest.raises(cd.UsageError, match="a tree of more than 1048576 nodes"):
+        session.from_vortex(Gives(("vortex.chunked", NULLS, 0, b"", [], [branch] * 1000)))
+
+
+def test_threads_import_at_once(session):
+    """What each decodes is its own, and what Python gave out comes back on any thread."""
+    sources = [
+        (array, array.to_arrow_array())
+        for kind in ("vortex.primitive", "vortex.dict", "vortex.alp", "vortex.struct", "vortex.fsst")
+        for name, array in list(trees.arrays(kind, (1025,)))[:6]
+        if "taken" not in name
+    ]
+    expected = [session.from_vortex(array).to_pyarrow() for array, _ in sources]
+
+    def work(i):
+        for n in range(40):
+            at = (i * 7 + n) % len(sources)
+            assert session.from_vortex(sources[at][0]).to_pyarrow().equals(expected[at])
+            assert session.from_vortex(Exporter(THREE)).to_pyarrow().to_pylist() == [0, 1, 2]
+        return i
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == list(range(8))
+
+
+def test_one_tree_given_to_many_threads_is_taken_by_one(session, live):
+    for _ in range(50):
+        given = Gives(tuple_of(struct_of(a=THREE)))
+
+        def work(_, given=given):
+            try:
+                return len(session.from_vortex(given))
+            except cd.UsageError as error:
+                assert "taken already" in str(error)
+                return 0
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            assert sorted(pool.map(work, range(4))) == [0, 0, 0, 3]
+        del given, work
+    gc.collect()
+    session.synchronize()
+    assert (live.made, live.released, live.wrong) == (50, 50, 0)
+
+
+def imports(session):
+    """Of each kind what one import does."""
+    plain = vx.array(pa.array([1.0, None, 3.0]))
+    coded = vx.compress(vx.array(pa.table({"n": [1, 2, 3] * 50, "t": ["a", None, "c" * 20] * 50})))
+    refused = trees_refused()
+
+    def all_refused():
+        for tree in refused:
+            with pytest.raises(cd.Error):
+                session.from_vortex(Exporter(tree))
+
+    def twice():
+        given = Gives(tuple_of(THREE))
+        session.from_vortex(given)
+        with pytest.raises(cd.UsageError):
+            session.from_vortex(given)
+
+    return {
+        "plain": lambda: session.from_vortex(plain),
+        "compressed, to pyarrow": lambda: session.from_vortex(coded).to_pyarrow(),
+        "refused": all_refused,
+        "twice": twice,
+    }
+
+
+def trees_refused():
+    made = released_trees()
+    return [made[name] for name in made if name.startswith("refused") and "depth" not in name]
+
+
+@pytest.mark.parametrize("kind", ["plain", "compressed, to pyarrow", "refused", "twice"])
+def test_memory_stays_flat(session, kind):
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("a measure of memory, which the sanitizer keeps")
+    one = imports(session)[kind]
+    n = IMPORTS // 10 if kind == "refused" else IMPORTS
+    for _ in range(WARM_UP):
+        one()
+    gc.collect()
+    before, blocks = resident(), sys.getallocatedblocks()
+    for _ in range(n):
+        one()
+    gc.collect()
+    assert resident() - before < ALLOWED_BYTES
+    assert sys.getallocatedblocks() - blocks < 1000
+    session.synchronize()
+    assert session.memory_used() == {}
+
+
+def resident():
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()

@@ -1,0 +1,271 @@
+"""Imports trees of a few bytes that claim very much, with a limit on the process's memory: `vortex_huge.py [BUDGET]`.
+
+Each is refused by an error of the package, and with a budget nearly nothing is taken for it."""
+
+import resource
+import sys
+
+import crossdock as cd
+import dtypes
+import numpy as np
+import proto
+import pyarrow as pa
+from capsules import LIVE, Exporter
+from craft import boolean
+from flatbuffer import Table, write
+from vortex_nodes import I8, U1, U2, U4, constant, dtype_of, node, number, of, told
+
+ADDRESSES = 1 << 30
+RESIDENT = 192 << 20
+ONE = b"\x20\x01"
+ZERO = b"\x20\x00"
+
+
+def with_told(length, kind="u4"):
+    return proto.write({1: length, 3: dtypes.NUMPY.index(kind)})
+
+
+def huge(n):
+    """Name -> tree. Each claims `n` of something, or as many as come out of it."""
+    u1, u4, zeros = constant("u1", n), constant("u4", n), constant("u1", n, ZERO)
+    i8, few = constant("i8", n, b"\x18\x02"), of("u4", 1, 2, 3)
+    text = node("vortex.constant", dtypes.text(), n, b"", [b"\x3a\x01a"])
+    bits = node("vortex.constant", dtypes.boolean(), n, b"", [b"\x10\x01"])
+    lists = dtype_of(pa.list_(pa.uint8()))
+    found = {
+        "a constant": u4,
+        "a constant text": text,
+        "a constant list": node("vortex.constant", lists, n, b"", [b"\x4a\x04\x0a\x02\x20\x01"]),
+        "a null constant": node("vortex.constant", number("u4", True), n, b"", [b"\x08\x00"]),
+        "a null constant text": node("vortex.constant", dtypes.text(True), n, b"", [b"\x08\x00"]),
+        "a sequence": node("vortex.sequence", number("u8"), n, {1: ONE, 2: b"\x18\x00"}),
+        "packed into no bits": node("fastlanes.bitpacked", number("u4"), n, {1: 0}, [b""]),
+        "a reference": node("fastlanes.for", number("u4"), n, ONE, [], [u4]),
+        "zigzag": node("vortex.zigzag", number("i4"), n, b"", [], [u4]),
+        "alp": node("vortex.alp", number("f8"), n, {}, [], [i8]),
+        "alprd": node(
+            "vortex.alprd", number("f8"), n, {1: 60, 2: 1, 3: b"\1", 4: U2}, [], [constant("u2", n), constant("u8", n)]
+        ),
+        "codes": node("vortex.dict", number("u4"), n, {1: 3, 2: U1}, [], [zeros, few]),
+        "codes of text": node(
+            "vortex.dict",
+            dtypes.text(),
+            n,
+            {1: 1, 2: U1},
+            [],
+            [zeros, node("vortex.constant", dtypes.text(), 1, b"", [b"\x3a\x01a"])],
+        ),
+        "values of a dictionary": node("vortex.dict", number("u4"), 3, {1: n, 2: U4}, [], [few, u4]),
+        "a run": node("vortex.runend", number("u4"), n, {1: U4, 2: 1}, [], [of("u8", n), of("u4", 1)]),
+        "a run of 64 bits": node("vortex.runend", number("u4"), n, {1: 3, 2: 1}, [], [of("u8", n), of("u4", 1)]),
+        "ends": node("vortex.runend", number("u4"), 3, {1: U4, 2: n}, [], [u4, u4]),
+        "values of runs": node("vortex.runend", number("u4"), 3, {1: U4, 2: 1}, [], [of("u4", 3), u4]),
+        "one patch": node("vortex.sparse", number("u4"), n, {1: told(of("u4", 1))}, [ONE], [of("u4", 1), of("u4", 1)]),
+        "patches": node("vortex.sparse", number("u4"), n, {1: with_told(n)}, [ONE], [u4, u4]),
+        "patches of few": node("vortex.sparse", number("u4"), 3, {1: with_told(n)}, [ONE], [u4, u4]),
+        "patches of packed": node("fastlanes.bitpacked", number("u4"), n, {1: 0, 3: with_told(n)}, [b""], [u4, u4]),
+        "masked": node("vortex.masked", number("u4", True), n, b"", [], [u4, bits]),
+        "masked by few": node("vortex.masked", number("u4", True), n, b"", [], [u4, boolean([True])]),
+        "differences": node("fastlanes.delta", number("u4"), 1, {1: n}, [], [constant("u4", n // 32), u4]),
+        "differences of many": node("fastlanes.delta", number("u4"), n, {1: n}, [], [constant("u4", n // 32), u4]),
+        "indices of blocks": node(
+            "fastlanes.rle",
+            number("f8"),
+            n,
+            {1: 1, 2: n, 3: U2, 4: n // 1024, 5: U4},
+            [],
+            [of("f8", 1), constant("u2", n, ZERO), constant("u4", n // 1024, ZERO)],
+        ),
+        "values of blocks": node(
+            "fastlanes.rle",
+            number("u4"),
+            3,
+            {1: n, 2: 1024, 3: U2, 4: 1, 5: U4},
+            [],
+            [u4, constant("u2", 1024, ZERO), of("u4", 0)],
+        ),
+        "decimals in parts": node(
+            "vortex.decimal_byte_parts", dtype_of(pa.decimal256(60), False), n, {1: I8}, [], [i8]
+        ),
+        "times in parts": node(
+            "vortex.datetimeparts", dtype_of(pa.timestamp("s"), False), n, {1: I8, 2: I8, 3: I8}, [], [i8, i8, i8]
+        ),
+        "dates": node("vortex.ext", dtype_of(pa.date64(), False), n, b"", [], [i8]),
+        "offsets of text": node("vortex.varbin", dtypes.text(), n, {1: U1}, [b"a"], [constant("u1", n + 1, ZERO)]),
+        "rows of fsst": node(
+            "vortex.fsst",
+            dtypes.text(),
+            n,
+            {1: U1, 2: U1},
+            [b"a" * 8, b"\1", b""],
+            [constant("u1", n, ZERO), constant("u1", n + 1, ZERO)],
+        ),
+        "lengths of fsst": node(
+            "vortex.fsst", dtypes.text(), 1, {1: 3, 2: U1}, [b"a" * 8, b"\1", b"\0"], [of("u8", n), of("u1", 0, 1)]
+        ),
+        "rows of onpair": node(
+            "vortex.onpair",
+            dtypes.text(),
+            n,
+            {1: U1, 3: 1, 4: 1, 5: U1, 6: U2, 7: U1},
+            [b"a" + bytes(16)],
+            [of("u1", 0, 1), of("u2", 0), constant("u1", n + 1, ZERO), constant("u1", n, ZERO)],
+        ),
+        "codes of onpair": node(
+            "vortex.onpair",
+            dtypes.text(),
+            1,
+            {1: U1, 3: 1, 4: n, 5: U1, 6: U2, 7: U1},
+            [b"a" + bytes(16)],
+            [of("u1", 0, 1), constant("u2", n, ZERO), of("u1", 0, 1), of("u1", 1)],
+        ),
+        "tokens of onpair": node(
+            "vortex.onpair",
+            dtypes.text(),
+            1,
+            {1: U1, 3: n, 4: 1, 5: U1, 6: U2, 7: U1},
+            [b"a" + bytes(16)],
+            [constant("u1", n + 1), of("u2", 0), of("u1", 0, 1), of("u1", 1)],
+        ),
+        "chunks": node("vortex.chunked", number("u1"), 2 * n, b"", [], [of("u8", 0, n, 2 * n), u1, u1]),
+        "a field": node(
+            "vortex.struct", dtype_of(pa.struct([pa.field("a", pa.uint32(), False)]), False), n, b"", [], [u4]
+        ),
+        "empty lists": node(
+            "vortex.list", lists, n, {1: 1, 2: U1}, [], [of("u1", 1, valid=[1]), constant("u1", n + 1, ZERO)]
+        ),
+        "elements of a list": node(
+            "vortex.list", lists, 1, {1: n, 2: 3}, [], [constant("u1", n, nullable=True), of("u8", 0, n)]
+        ),
+        "elements of no list": node(
+            "vortex.list", lists, 0, {1: n, 2: U1}, [], [constant("u1", n, nullable=True), of("u1", 0)]
+        ),
+        "views of one list": node(
+            "vortex.listview", lists, n, {1: 1, 2: U1, 3: U1}, [], [of("u1", 1, valid=[1]), zeros, u1]
+        ),
+        "lists of a size": node(
+            "vortex.fixed_size_list",
+            dtype_of(pa.list_(pa.uint8(), 4)),
+            n,
+            b"",
+            [],
+            [constant("u1", 4 * n % (1 << 64), nullable=True)],
+        ),
+        "lists of no size": node(
+            "vortex.fixed_size_list",
+            dtype_of(pa.list_(pa.uint8(), 0)),
+            n,
+            b"",
+            [],
+            [constant("u1", 0, nullable=True), bits],
+        ),
+    }
+    # Claims that are wrong whatever they claim.
+    assert found.pop("a run")
+    return found
+
+
+def multiplied():
+    """Few values, each of many, named often: what comes out is their product."""
+    many, rows = 1 << 16, 1 << 16
+    lists = dtype_of(pa.list_(pa.uint8()))
+    elements = node("vortex.primitive", number("u1", True), many, b"", [bytes(many)])
+    one = node("vortex.list", lists, 1, {1: many, 2: U4}, [], [elements, of("u4", 0, many)])
+    lengths = constant("u4", rows, b"\x20" + proto.varint(many))
+    short = node("vortex.list", lists, many, {1: many, 2: U4}, [], [elements, of("u4", *[0] * many, many)])
+    # Nobody makes arrays of these, not even of a null.
+    byte = Table({0: ("B", dtypes.PRIMITIVE), 1: Table({0: ("B", U1), 1: ("B", 1)})})
+    wide = write(of_a_size(byte, 2**31 - 1))
+    deep = write(of_a_size(of_a_size(of_a_size(byte, 1 << 20), 1 << 20), 1 << 20))
+    one_null = [b"\x08\x00"]
+    return {
+        "one long list among short ones, named often": node(
+            "vortex.dict",
+            lists,
+            rows,
+            {1: many, 2: U4},
+            [],
+            [constant("u4", rows, b"\x20" + proto.varint(many - 1)), short],
+        ),
+        "a null that is wide": node("vortex.constant", wide, 1, b"", one_null),
+        "a null that is wide and deep": node("vortex.constant", deep, 1, b"", one_null),
+        "nulls that are wide": node(
+            "vortex.dict",
+            wide,
+            1,
+            {1: 0, 2: U1},
+            [],
+            [of("u1", 0, valid=[0]), node("vortex.constant", wide, 0, b"", one_null)],
+        ),
+        "one list, named often": node("vortex.dict", lists, rows, {1: 1, 2: U1}, [], [constant("u1", rows, ZERO), one]),
+        "one list, a long run": node("vortex.runend", lists, rows, {1: U4, 2: 1}, [], [of("u4", rows), one]),
+        "one list, viewed often": node(
+            "vortex.listview", lists, rows, {1: many, 2: U1, 3: U4}, [], [elements, constant("u1", rows, ZERO), lengths]
+        ),
+        "a long list, always the same": node(
+            "vortex.constant", lists, rows, b"", [proto.write({9: proto.write({1: ONE}) * many})]
+        ),
+        "one list, nearly everywhere": node(
+            "vortex.sparse",
+            lists,
+            rows,
+            {1: told(of("u4", 1))},
+            [proto.write({9: proto.write({1: ONE}) * many})],
+            [of("u4", 1), one],
+        ),
+        "chunks of a constant": node(
+            "vortex.chunked",
+            number("u1"),
+            1 << 34,
+            b"",
+            [],
+            [
+                node("vortex.primitive", number("u8"), 1025, b"", [np.arange(0, 1025 << 24, 1 << 24, "u8").tobytes()]),
+                *[constant("u1", 1 << 24)] * 1024,
+            ],
+        ),
+    }
+
+
+def of_a_size(element, size):
+    """The type of lists of a size."""
+    return Table({0: ("B", dtypes.FIXED_SIZE_LIST), 1: Table({0: element, 1: ("I", size), 2: ("B", 1)})})
+
+
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+
+def main(budget=None):
+    cases = {f"{name}, 2^{n.bit_length() - 1}": tree for n in (1 << 31, 1 << 62) for name, tree in huge(n).items()}
+    cases |= multiplied()
+    with open("/proc/self/statm") as statm:
+        addresses = int(statm.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    before, wrong = resident(), []
+    with cd.Session(memory=budget) as session:
+        for name, tree in cases.items():
+            print(name, file=sys.stderr, flush=True)
+            had = resident()
+            try:
+                column = session.from_vortex(Exporter(tree))
+                # Without a budget, what the limit on the process leaves room for is right.
+                if budget:
+                    wrong.append(f"{name}: decodes to {len(column)} of {column.type}")
+                del column
+            except (cd.OutOfMemoryError, cd.DataError, cd.UnsupportedError) as error:
+                if "vortex." not in str(error) and "fastlanes." not in str(error):
+                    wrong.append(f"{name}: {error}")
+            if budget and resident() - had > RESIDENT:
+                wrong.append(f"{name}: took {resident() - had} bytes")
+        session.synchronize()
+        assert session.memory_used() == {} and not LIVE
+    print(f"{len(cases)} claims, {resident() - before} bytes at most")
+    for line in wrong:
+        print(line)
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,197 @@
+"""Encoders in numpy: trees of the kinds that the wheel's Python API never makes, and of shapes that it makes rarely."""
+
+import dtypes
+import numpy as np
+import proto
+from flat import Tree
+from proto import Present
+from reference import BLOCK, FL
+
+
+def ptype_of(kind):
+    return dtypes.NUMPY.index(np.dtype(kind).str[1:])
+
+
+def boolean(values):
+    """A bool tree without nulls: what a validity is."""
+    data = np.packbits(np.asarray(values, bool), bitorder="little").tobytes()
+    return Tree("vortex.bool", dtypes.boolean(), len(values), b"", [data])
+
+
+def validity(valid):
+    return [] if valid is None else [boolean(valid)]
+
+
+def primitive(values, valid=None):
+    dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
+    return Tree("vortex.primitive", dtype, len(values), b"", [values.tobytes()], validity(valid))
+
+
+def byte_bool(values, valid=None):
+    data = np.asarray(values, "u1").tobytes()
+    return Tree("vortex.bytebool", dtypes.boolean(valid is not None), len(values), b"", [data], validity(valid))
+
+
+def masked(values, valid):
+    dtype = dtypes.primitive(ptype_of(values.dtype), True)
+    return Tree("vortex.masked", dtype, len(values), b"", [], [primitive(values), boolean(valid)])
+
+
+def in_blocks(values):
+    """The values in rows of 1024, the last one filled up with its last value."""
+    missing = -len(values) % BLOCK
+    return np.append(values, np.repeat(values[-1:], missing)).reshape(-1, BLOCK)
+
+
+def pack(values, width):
+    """FastLanes bit-packing of blocks of unsigned values; bits above the width are dropped."""
+    unsigned = values.dtype
+    size = 8 * unsigned.itemsize
+    lanes = BLOCK // size
+    out = np.zeros((len(values), width, lanes), unsigned)
+    keep = unsigned.type((1 << width) - 1)
+    for row in range(size if width else 0):
+        word, shift = divmod(row * width, size)
+        first = FL[row // 8] * 16 + row % 8 * 128
+        value = values[:, first : first + lanes] & keep
+        out[:, word] |= value << unsigned.type(shift)
+        if shift + width > size:
+            out[:, word + 1] |= value >> unsigned.type(size - shift)
+    return out.tobytes()
+
+
+def patches(values, where, chunks=True, kind="u4"):
+    """(the message, the children) of patches at the positions `where` of an array's values."""
+    where = np.flatnonzero(where)
+    if not len(where):
+        return None, []
+    children = [primitive(where.astype(kind)), primitive(values[where])]
+    meta = {1: len(where), 3: ptype_of(kind)}
+    if chunks:
+        starts = np.searchsorted(where, np.arange(0, len(values), BLOCK)).astype("u4")
+        children.append(primitive(starts))
+        meta |= {4: Present(len(starts)), 5: Present(ptype_of("u4")), 6: Present(0)}
+    return proto.write(meta), children
+
+
+def bitpacked(values, width, valid=None, chunks=True):
+    """Integers packed to `width` bits; what does not fit becomes a patch."""
+    unsigned = values.view(f"u{values.itemsize}")
+    where = unsigned >> unsigned.dtype.type(width) != 0 if width < 8 * values.itemsize else np.zeros(len(values), bool)
+    message, children = patches(values, where, chunks)
+    if valid is not None and children:
+        children[1] = primitive(values[where], np.ones(where.sum(), bool))
+    dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
+    meta = proto.write({1: width, 3: message})
+    return Tree(
+        "fastlanes.bitpacked", dtype, len(values), meta, [pack(in_blocks(unsigned), width)], children + validity(valid)
+    )
+
+
+def bitpacked_in_widths(values, widths, valid=None, chunks=True):
+    """Integers whose blocks of 1024 take their widths in turn."""
+    unsigned = in_blocks(values.view(f"u{values.itemsize}"))
+    widths = np.array([widths[i % len(widths)] for i in range(len(unsigned))])
+    top = 8 * values.itemsize
+    kept = np.repeat(np.array([(1 << int(width)) - 1 for width in widths], "u8"), BLOCK)[: len(values)]
+    where = unsigned.reshape(-1)[: len(values)].astype("u8") > kept
+    message, children = patches(values, where, chunks)
+    if valid is not None and children:
+        children[1] = primitive(values[where], np.ones(where.sum(), bool))
+    assert (widths <= top).all()
+    bounds = np.cumsum([0, *(128 * widths)]).astype("u4")
+    data = b"".join(pack(unsigned[i : i + 1], int(width)) for i, width in enumerate(widths))
+    dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
+    meta = proto.write({2: ptype_of("u4"), 3: message})
+    children += [*validity(valid), primitive(bounds)]
+    return Tree("fastlanes.bitpacked.v2", dtype, len(values), meta, [data], children)
+
+
+def frames_of_reference(values, valid=None):
+    """A reference, the smallest value, for each block of 1024."""
+    references = in_blocks(values).min(axis=1)
+    rest = values - np.repeat(references, BLOCK)[: len(values)]
+    tree = primitive(rest, valid)
+    return Tree("fastlanes.for.v2", tree.dtype, len(values), b"", [], [tree, primitive(references)])
+
+
+def decimal_in_parts(dtype, values, parts, valid=None):
+    """Unscaled decimals as a signed top part and `parts` lower ones of 64 bits."""
+    lower = [[value >> 64 * i & (1 << 64) - 1 for value in values] for i in reversed(range(parts))]
+    top = primitive(np.array([value >> 64 * parts for value in values], "i8"), valid)
+    children = [top, *(primitive(np.array(part, "u8")) for part in lower)]
+    meta = proto.write({1: ptype_of("i8"), 2: bytes([ptype_of("u8")] * parts)})
+    return Tree("vortex.decimal_byte_parts.v2", dtype, len(values), meta, [], children)
+
+
+def alp(encoded, up, down):
+    """Floats as integers times 10^up times 10^-down. Any integers will do, so that how each product is rounded is seen."""
+    dtype = dtypes.primitive(ptype_of(f"f{encoded.itemsize}"))
+    return Tree("vortex.alp", dtype, len(encoded), proto.write({1: down, 2: up}), [], [primitive(encoded)])
+
+
+def delta(values, valid=None):
+    """Lane-wise differences of transposed blocks, bases zero."""
+    unsigned = values.view(f"u{values.itemsize}")
+    lanes = BLOCK // (8 * values.itemsize)
+    order = np.arange(BLOCK)
+    order = order % 16 * 64 + np.array(FL)[order // 16 % 8] * 8 + order // 128
+    turned = in_blocks(unsigned)[:, order]
+    deltas = turned.copy()
+    for row in range(1, 8 * values.itemsize):
+        now, before = (FL[r // 8] * 16 + r % 8 * 128 for r in (row, row - 1))
+        deltas[:, now : now + lanes] = turned[:, now : now + lanes] - turned[:, before : before + lanes]
+    bases = np.zeros(len(deltas) * lanes, values.dtype)
+    children = [primitive(bases), primitive(deltas.reshape(-1).view(values.dtype)), *validity(valid)]
+    dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
+    return Tree("fastlanes.delta", dtype, len(values), proto.write({1: deltas.size}), [], children)
+
+
+def run_length(values, valid=None):
+    """Runs of each block of 1024: their values, and for each row the number of its run."""
+    blocks = in_blocks(values)
+    change = np.zeros(blocks.shape, bool)
+    change[:, 1:] = blocks[:, 1:] != blocks[:, :-1]
+    codes = np.cumsum(change, axis=1).astype("u2").reshape(-1)
+    change[:, 0] = True
+    starts = (np.cumsum(change.sum(axis=1)) - change.sum(axis=1)).astype("u4")
+    runs = blocks[change]
+    padded = None if valid is None else np.append(valid, np.zeros(len(codes) - len(values), bool))
+    children = [primitive(runs), primitive(codes, padded), primitive(starts)]
+    meta = {1: len(runs), 2: len(codes), 3: ptype_of("u2"), 4: len(starts), 5: ptype_of("u4")}
+    dtype = dtypes.primitive(ptype_of(values.dtype), valid is not None)
+    return Tree("fastlanes.rle", dtype, len(values), proto.write(meta), [], children)
+
+
+def run_end(values, valid=None):
+    """Run-end encoding with ends of 32 bits."""
+    last = np.append(values[1:] != values[:-1], True)
+    if valid is not None:
+        last[:-1] |= valid[1:] != valid[:-1]
+    ends = (np.flatnonzero(last) + 1).astype("u4")
+    tree = primitive(values[last], None if valid is None else valid[last])
+    meta = proto.write({1: ptype_of("u4"), 2: len(ends)})
+    return Tree("vortex.runend", tree.dtype, len(values), meta, [], [primitive(ends), tree])
+
+
+def sparse(values, fill, chunks=False):
+    """Integers that differ from `fill` as patches."""
+    message, children = patches(values, values != fill, chunks)
+    scalar = proto.write_int(fill) if values.dtype.kind == "i" else proto.write_uint(fill)
+    dtype = dtypes.primitive(ptype_of(values.dtype))
+    return Tree("vortex.sparse", dtype, len(values), proto.write({1: message}), [scalar], children)
+
+
+def legacy_fsst(tree):
+    """An FSST tree in the older layout, whose codes are a varbin child."""
+    lengths, ends, *valid = tree.children
+    nullable = dtypes.read(tree.dtype).nullable
+    codes = Tree(
+        "vortex.varbin",
+        dtypes.binary(nullable),
+        tree.length,
+        proto.write({1: dtypes.read(ends.dtype).of[0]}),
+        tree.buffers[2:],
+        [ends, *valid],
+    )
+    return Tree(tree.id, tree.dtype, tree.length, tree.metadata, tree.buffers[:2], [codes, lengths])

@@ -1,0 +1,201 @@
+//! Encoded arrays, decoded by a session: on every device, from buffers anywhere, and what is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock::discovery::Search;
+use crossdock::memory::Backend;
+use crossdock::{Host, Session, Table};
+use crossdock_arrays::export_field;
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
+use crossdock_test_support::devices;
+use crossdock_tests::{built, built_file};
+
+fn host() -> Host {
+    let backend = Backend::builder().untouchable(true).build();
+    Host::builder().backend(backend).plugins(built()).build().unwrap()
+}
+
+fn session(device: Device) -> Session {
+    host().session().device(device).open().unwrap()
+}
+
+fn node(id: &str, field: &Field, length: u64, metadata: &[u8], n_buffers: u32, n_children: u32) -> NodeParts {
+    let logical_type = LogicalType::Schema(export_field(field).unwrap());
+    NodeParts { encoding: id.into(), logical_type, length, metadata: metadata.into(), n_buffers, n_children }
+}
+
+fn int32(nullable: bool) -> Field {
+    Field::new("", DataType::Int32, nullable)
+}
+
+/// Bytes on a device.
+fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
+    let stream = session.memory().default_stream(device).unwrap();
+    let copy = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    session.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
+}
+
+fn bytes_of(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+/// `values` above a reference of 1000, with the nulls that `bits` says.
+fn above_a_thousand(session: &Session, device: Device, values: &[i32], bits: u8) -> EncodedArray {
+    let n = values.len() as u64;
+    let truths = Field::new("", DataType::Boolean, false);
+    // A reference is a protobuf's field 3, zigzag: 2000 is 1000.
+    let nodes = vec![
+        node("fastlanes.for", &int32(true), n, &[0x18, 0xd0, 0x0f], 0, 1),
+        node("vortex.primitive", &int32(true), n, &[], 1, 1),
+        node("vortex.bool", &truths, n, &[], 1, 0),
+    ];
+    let values = buffer(session, device, &bytes_of(values));
+    EncodedArray::new(nodes, vec![values.to_encoded(), buffer(session, device, &[bits]).to_encoded()])
+        .unwrap()
+}
+
+/// What came out, in words.
+fn shown(session: &Session, array: EncodedArray) -> String {
+    let batch = session.decode(array).unwrap();
+    let schema = batch.schema().clone();
+    let table = Table::from_batches(session, schema, vec![batch]).unwrap();
+    table.to_record_batches().unwrap().iter().map(|batch| format!("{:?}", batch.column(0))).collect()
+}
+
+fn refused(session: &Session, array: EncodedArray) -> String {
+    session.decode(array).expect_err("it was decoded").one_line()
+}
+
+#[test]
+fn a_tree_is_decoded_on_every_device_wherever_its_buffers_are() {
+    for &device in devices() {
+        let session = session(device);
+        for of_buffers in [Device::CPU, device] {
+            let text = shown(&session, above_a_thousand(&session, of_buffers, &[1, 2, 3, -4], 0b1011));
+            let numbers: Vec<&str> = text.split_whitespace().filter(|word| word.ends_with(',')).collect();
+            assert_eq!(numbers, ["1001,", "1002,", "null,", "996,"], "{device} from {of_buffers}: {text}");
+        }
+        // What strangers were lent goes back when the device is done with it.
+        session.stream().synchronize().unwrap();
+        session.host().backend().trim();
+        session.host().settle();
+        assert!(
+            session.host().ledger().leaks().is_empty(),
+            "{device}: {:?}",
+            session.host().ledger().leaks()
+        );
+    }
+}
+
+#[test]
+fn an_encoding_that_nobody_knows_is_told_with_its_place_and_those_that_are_known() {
+    let session = session(Device::CPU);
+    let nodes = vec![
+        node("fastlanes.for", &int32(false), 2, &[0x18, 0], 0, 1),
+        node("somebody.else.v7", &int32(false), 2, &[], 0, 0),
+    ];
+    let line = refused(&session, EncodedArray::new(nodes, vec![]).unwrap());
+    assert!(line.contains("fastlanes.for[0]/somebody.else.v7"), "{line}");
+    assert!(line.contains("vortex.primitive"), "{line}");
+}
+
+#[test]
+fn sessions_know_what_their_own_hosts_plugins_know() {
+    let with = session(Device::CPU);
+    let file = built_file("libcrossdock_arrow_ipc_plugin.so");
+    let search = Search::nowhere().given(file);
+    let without = Host::builder().search(search).build().unwrap().session().open().unwrap();
+    let of = |session: &Session| above_a_thousand(session, Device::CPU, &[0], 1);
+    let line = refused(&without, of(&without));
+    assert!(line.contains("no encoding"), "{line}");
+    assert!(shown(&with, of(&with)).contains("1000"));
+    assert!(without.encodings().is_empty());
+    let known = with.encodings();
+    let (_, plugins) = known.iter().find(|(id, _)| id == "fastlanes.for").unwrap();
+    assert_eq!(plugins.iter().map(|plugin| plugin.name().to_string()).collect::<Vec<_>>(), ["encodings"]);
+}
+
+#[test]
+fn what_a_node_claims_is_held_against_it() {
+    let session = session(Device::CPU);
+    let of = |length: u64, field: Field, values: &[i32]| {
+        let parts = vec![node("vortex.primitive", &field, length, &[], 1, 0)];
+        let values = buffer(&session, Device::CPU, &bytes_of(values)).to_encoded();
+        refused(&session, EncodedArray::new(parts, vec![values]).unwrap())
+    };
+    let line = of(3, int32(false), &[1, 2]);
+    assert!(line.contains("8 bytes, expected 12"), "{line}");
+    let line = of(2, Field::new("", DataType::Int64, false), &[1, 2]);
+    assert!(line.contains("8 bytes, expected 16"), "{line}");
+    let nodes = vec![
+        node("fastlanes.for", &int32(false), 2, &[0x18, 0], 0, 1),
+        node("vortex.primitive", &Field::new("", DataType::Int64, false), 2, &[], 1, 0),
+    ];
+    let values = buffer(&session, Device::CPU, &[0; 16]).to_encoded();
+    let line = refused(&session, EncodedArray::new(nodes, vec![values]).unwrap());
+    assert!(line.contains("Int64, expected 2 of Int32"), "{line}");
+}
+
+#[test]
+fn a_claim_beyond_all_memory_is_refused_before_anything_is_allocated() {
+    let limited = Backend::builder().limit_bytes(1 << 20).build();
+    let host = Host::builder().backend(limited).plugins(built()).build().unwrap();
+    for (session, length) in [(session(Device::CPU), 1 << 50), (host.session().open().unwrap(), 1 << 20)] {
+        let nodes = vec![node("vortex.constant", &int32(false), length, &[], 1, 0)];
+        let scalar = buffer(&session, Device::CPU, &[0x18, 2]).to_encoded();
+        let line = refused(&session, EncodedArray::new(nodes, vec![scalar]).unwrap());
+        assert!(line.contains("vortex.constant") && line.contains("bytes, more than"), "{line}");
+    }
+}
+
+#[test]
+fn an_array_goes_through_the_importer_with_its_types_as_arrow_writes_them() {
+    let session = session(Device::CPU);
+    let array = above_a_thousand(&session, Device::CPU, &[5, 6], 0b11);
+    let capsule = crossdock_plugin_api::Capsule::new(array.into_raw());
+    let mut reader =
+        session.read_capsules("encoded-array", vec![capsule], None, &Default::default()).unwrap();
+    assert_eq!(**reader.schema(), Schema::new(vec![int32(true)]));
+    let batch = reader.next().unwrap().unwrap();
+    assert_eq!(batch.len(), 2);
+    assert!(reader.next().unwrap().is_none());
+    drop((reader, batch));
+    session.host().settle();
+    assert!(session.host().ledger().leaks().is_empty());
+}
+
+#[test]
+fn many_threads_decode_in_one_session() {
+    let session = Arc::new(session(Device::CPU));
+    std::thread::scope(|scope| {
+        for i in 0..8 {
+            let session = session.clone();
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let text = shown(&session, above_a_thousand(&session, Device::CPU, &[i], 1));
+                    assert!(text.contains(&(1000 + i).to_string()), "{text}");
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_plugin_says_before_it_is_loaded_what_it_decodes() {
+    let session = session(Device::CPU);
+    let plugin = session.plugin("encodings").unwrap();
+    let mut told: Vec<_> = plugin.metadata().encodings.clone();
+    let mut decoded: Vec<_> = plugin.encodings().to_vec();
+    told.sort();
+    decoded.sort();
+    assert_eq!(told, decoded);
+    let out = crossdock_tests::crossdock(&["plugins", "--explain"]);
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("decodes: ") && text.contains("vortex.alprd"), "{text}");
+}

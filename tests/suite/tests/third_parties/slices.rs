@@ -1,0 +1,207 @@
+//! `example.xor` called as the host calls it, with batches that the host does not happen to give: slices; and results whose
+//! column outlives its batch.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_field, import_batch};
+use crossdock_memory::{Buffer, Stream};
+use crossdock_plugin_api::{
+    CallSettings, CallStream, Device, EncodedArray, Instance, LogicalType, NodeParts, Owned, abi,
+};
+use crossdock_test_support::{TestHost, devices};
+use crossdock_tests::example_plugin;
+use libloading::Library;
+
+/// The plugin's instance in a host of the test's own, which must outlive it.
+fn instance(plugin: &Path, host: &TestHost) -> Instance {
+    // SAFETY: the plugin's library, whose entry is what the header says, and whose code stays mapped: it is never closed.
+    unsafe {
+        let library = std::mem::ManuallyDrop::new(Library::new(plugin).unwrap());
+        let entry: *const abi::PluginEntry = *library.get(b"crossdock_plugin_v1").unwrap();
+        Instance::create(&*entry, host.raw()).unwrap()
+    }
+}
+
+fn buffer(host: &TestHost, device: Device, bytes: &[u8]) -> Buffer {
+    let stream = host.stream(device);
+    let copy = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    host.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
+}
+
+fn schema(data_type: DataType) -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("", data_type, true)]))
+}
+
+/// 100 words of 16 bits, each third one null.
+fn words(host: &TestHost, device: Device) -> DeviceBatch {
+    let values: Vec<u8> = (0..100u16).flat_map(u16::to_ne_bytes).collect();
+    let valid: Vec<u8> =
+        (0..13).map(|byte| (0..8).fold(0, |bits, i| bits | u8::from(is_valid(byte * 8 + i)) << i)).collect();
+    let buffers = vec![Some(buffer(host, device, &valid)), Some(buffer(host, device, &values))];
+    let nulls = (0..100).filter(|i| !is_valid(*i)).count();
+    let column = DeviceArray::try_new(DataType::UInt16, 100, 0, Some(nulls), buffers, vec![], None).unwrap();
+    DeviceBatch::try_new(schema(DataType::UInt16), 100, vec![column]).unwrap()
+}
+
+fn is_valid(i: usize) -> bool {
+    !i.is_multiple_of(3)
+}
+
+/// So many 16-bit integers, of which the words are said to be given decoded.
+fn tree(len: usize) -> EncodedArray {
+    let node = |encoding: &str, data_type: DataType, metadata: &[u8], n_children: u32| NodeParts {
+        encoding: encoding.into(),
+        logical_type: LogicalType::Schema(export_field(&Field::new("", data_type, true)).unwrap()),
+        length: len as u64,
+        metadata: metadata.into(),
+        n_buffers: 0,
+        n_children,
+    };
+    let nodes = vec![
+        node("example.xor", DataType::Int16, &[0x55, 0x12], 1),
+        node("somebody.else", DataType::UInt16, &[], 0),
+    ];
+    EncodedArray::new(nodes, vec![]).unwrap()
+}
+
+/// What the plugin makes of a batch of words, as it crosses.
+fn decoded(plugin: &Instance, given: Owned<abi::Batch>, stream: &Stream) -> Owned<abi::Batch> {
+    let (encoding, device) = (plugin.encoding().unwrap(), stream.device());
+    let tree = tree(given.array.array.length as usize);
+    encoding.check(&tree, 0).unwrap();
+    let plan = encoding.plan(&tree, 0, device).unwrap();
+    assert_eq!((plan.device, plan.decoded), (device, vec![true]));
+    // SAFETY: a stream of the device, which lives longer than the call.
+    let stream = unsafe { CallStream::new(stream.raw()) };
+    encoding
+        .decode(&CallSettings { stream, ..CallSettings::new(device) }, &tree, 0, vec![Some(given)])
+        .unwrap()
+}
+
+/// `len` of the words from `first` on: cut out of the column, or by the batch around it.
+fn slice(
+    host: &TestHost,
+    device: Device,
+    (first, len): (usize, usize),
+    of_column: bool,
+) -> Owned<abi::Batch> {
+    let words = words(host, device);
+    let export = |batch: &DeviceBatch| export_batch(batch, false, &host.stream(device)).unwrap();
+    if of_column {
+        return export(&words.slice(first, len).unwrap());
+    }
+    let mut raw = export(&words).into_raw();
+    (raw.array.array.offset, raw.array.array.length) = (first as i64, len as i64);
+    // SAFETY: as it was exported, but for the range, which is within it.
+    unsafe { Owned::new(raw) }
+}
+
+/// What the kernel runs on: not `untouchable`, for which the host decodes on the CPU.
+fn places() -> impl Iterator<Item = Device> {
+    devices().iter().copied().filter(|device| *device != Device::UNTOUCHABLE)
+}
+
+#[test]
+fn slices_of_words_become_slices_of_values_with_their_own_nulls() {
+    let Some(plugin) = example_plugin("slices_of_words_become_slices_of_values_with_their_own_nulls") else {
+        return;
+    };
+    for device in places() {
+        let host = TestHost::new();
+        let plugin = instance(&plugin, &host);
+        // The words are made on the default stream, decoded on another, and looked at on a third: only what crosses says when
+        // it is ready.
+        let [own, stream] = [0, 1].map(|_| host.memory().create_stream(device).unwrap());
+        let ranges = [(0, 100), (1, 99), (8, 8), (13, 50), (99, 1), (40, 0), (64, 36)];
+        for ((first, len), of_column) in ranges.into_iter().flat_map(|range| [(range, true), (range, false)])
+        {
+            let raw = decoded(&plugin, slice(&host, device, (first, len), of_column), &own);
+            let batch = import_batch(raw, &schema(DataType::Int16), &host.memory()).unwrap();
+            let column = batch.column(0).unwrap();
+            let expected = (first..first + len).filter(|i| !is_valid(*i)).count();
+            assert_eq!(
+                (batch.len(), column.count_nulls(&stream).unwrap()),
+                (len, expected),
+                "{device} {first}"
+            );
+            for (i, word) in values(column, &stream).into_iter().enumerate() {
+                let expected = is_valid(first + i).then_some((first + i) as u16 ^ 0x1255);
+                assert_eq!(word, expected, "{device}: value {i} of {first}..+{len}");
+            }
+        }
+        drop((plugin, own, stream));
+        host.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn what_has_no_kernel_is_decoded_on_the_cpu() {
+    let Some(plugin) = example_plugin("what_has_no_kernel_is_decoded_on_the_cpu") else { return };
+    let host = TestHost::new();
+    let plugin = instance(&plugin, &host);
+    let device = |wanted| plugin.encoding().unwrap().plan(&tree(1), 0, wanted).unwrap().device;
+    assert_eq!([Device::UNTOUCHABLE, Device::CPU].map(device), [Device::CPU; 2]);
+    assert_eq!(device(Device::cuda(3)), Device::cuda(3));
+}
+
+/// A column's values, looked at by the host.
+fn values(column: &DeviceArray, stream: &Stream) -> Vec<Option<u16>> {
+    let bytes = |i: usize| match column.buffers().get(i) {
+        Some(Some(buffer)) => buffer.host_view(stream).unwrap().to_vec(),
+        _ => Vec::new(),
+    };
+    let (valid, values) = (bytes(0), bytes(1));
+    let at = |i: usize| {
+        let value = u16::from_ne_bytes([values[2 * i], values[2 * i + 1]]);
+        let valid = valid.is_empty() || valid[i / 8] >> (i % 8) & 1 == 1;
+        valid.then_some(value)
+    };
+    (column.offset()..column.offset() + column.len()).map(at).collect()
+}
+
+#[test]
+fn a_column_that_was_moved_out_lives_on_without_its_batch() {
+    let Some(plugin) = example_plugin("a_column_that_was_moved_out_lives_on_without_its_batch") else {
+        return;
+    };
+    let host = TestHost::new();
+    let plugin = instance(&plugin, &host);
+    let raw = decoded(&plugin, slice(&host, Device::CPU, (0, 100), true), &host.stream(Device::CPU));
+    // SAFETY: a batch of one column, which is moved out as the specification says; then read where the host may look.
+    let (column, second) = unsafe {
+        let column = Owned::take(*raw.array.array.children);
+        let second = |column: &Owned<abi::ArrowArray>| *(*column.buffers.add(1)).cast::<u16>().add(1);
+        drop(raw);
+        let read = second(&column);
+        (column, read)
+    };
+    assert_eq!((column.length, second), (100, 1 ^ 0x1255));
+    drop(column);
+    drop(plugin);
+    host.assert_nothing_leaked();
+}
+
+#[test]
+fn a_batch_that_does_not_fit_its_node_is_refused() {
+    let Some(plugin) = example_plugin("a_batch_that_does_not_fit_its_node_is_refused") else { return };
+    let host = TestHost::new();
+    let plugin = instance(&plugin, &host);
+    let encoding = plugin.encoding().unwrap();
+    let given = words(&host, Device::CPU);
+    let refused = |below: Vec<Option<Owned<abi::Batch>>>, len: usize| {
+        let result = encoding.decode(&CallSettings::new(Device::CPU), &tree(len), 0, below);
+        result.err().expect("it was decoded").message().to_string()
+    };
+    let batch = || export_batch(&given, false, &host.stream(Device::CPU)).unwrap();
+    assert!(refused(vec![None], 100).contains("was not given decoded"));
+    assert!(refused(vec![], 100).contains("0 nodes below it are given, it has 1"));
+    let line = refused(vec![Some(batch())], 99);
+    assert!(line.contains("example.xor: a batch of another length than its node"), "{line}");
+    drop((given, plugin));
+    host.assert_nothing_leaked();
+}
