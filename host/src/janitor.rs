@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use crossdock_memory_backend::before_exit;
 use crossdock_plugin_api::Instance;
 
 use crate::host_object::HostObject;
@@ -31,6 +33,7 @@ struct State {
     busy: usize,
     /// The process whose thread it is; a forked child has none.
     process: Option<u32>,
+    thread: Option<libc::pthread_t>,
 }
 
 #[derive(Default)]
@@ -57,6 +60,7 @@ impl Janitor {
 
     fn run(&self) {
         let mut state = self.state();
+        state.thread = Some(this_thread());
         loop {
             let (idle, waiting): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut state.waiting).into_iter().partition(Retired::is_idle);
@@ -92,6 +96,8 @@ pub(crate) fn retire(retired: Retired) {
         let thread = std::thread::Builder::new().name("crossdock-janitor".into());
         // Without a thread (the system has none left) the instance waits for the next one that is retired.
         state.process = thread.spawn(|| self::janitor().run()).is_ok().then_some(process);
+        // The last owner of devices may go with an instance.
+        before_exit(|until| settle_until(Some(until)));
     }
     drop(state);
     janitor.changed.notify_all();
@@ -110,11 +116,29 @@ pub(crate) fn reference_gone() {
 
 /// Waits until every instance that can be destroyed by now has been.
 pub(crate) fn settle() {
+    settle_until(None);
+}
+
+fn settle_until(until: Option<Instant>) {
     let janitor = janitor();
     let mut state = janitor.state();
+    // A plugin may end the process while it is being destroyed.
+    if state.thread == Some(this_thread()) {
+        return;
+    }
     while state.process == Some(std::process::id())
         && (state.busy > 0 || state.waiting.iter().any(Retired::is_idle))
     {
-        state = janitor.wait(state);
+        state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return,
+            Some(left) => janitor.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            None => janitor.wait(state),
+        };
     }
+}
+
+/// Also where the thread's own variables are gone, as at the end of a process.
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: a plain question.
+    unsafe { libc::pthread_self() }
 }

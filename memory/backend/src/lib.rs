@@ -66,7 +66,7 @@ mod vtable;
 
 pub use account::Account;
 pub use backend::{Backend, BackendBuilder, WeakBackend};
-pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory};
+pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory, before_exit};
 pub use device::{DeviceDescription, physical_memory_bytes};
 pub use fault::{Faults, Operation};
 pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};

@@ -1,9 +1,9 @@
-//! The end of the process: what reapers still have to do is done before the driver goes.
+//! The end of the process: what other threads still have to do with a device is done before the driver goes.
 //!
-//! The last owner of a backend may go on its reaper's own thread, which nobody joins then. Without this the process could end
-//! while that thread is between two calls of the driver.
+//! The last owner of a backend may go on its reaper's own thread, which nobody joins then, or on one of somebody else's who
+//! clears up. Without this the process could end while such a thread is between two calls of the driver.
 
-use std::sync::{Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::reaper::Shared;
@@ -12,30 +12,51 @@ use crate::forks;
 /// Work that a device does not finish holds no process up for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How many forks lay before the process that started the driver.
+static FORKS: OnceLock<u32> = OnceLock::new();
 /// Those whose threads were started in this process.
 static REAPERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// How many forks lay before the first of them.
-static FORKS: OnceLock<u32> = OnceLock::new();
+static OTHERS: Mutex<Vec<fn(Instant)>> = Mutex::new(Vec::new());
 
-/// Called after the driver has been started, so that our handler comes before the driver's own.
-pub(super) fn watch(reaper: Weak<Shared>) {
+/// Has `wait` called at the end of a process that has started the CUDA driver, before that goes: it blocks until what its
+/// thread has to do is done, and for no longer than it is told to.
+pub fn before_exit(wait: fn(Instant)) {
+    lock(&OTHERS).push(wait);
+}
+
+/// Called once the driver has been started, so that our handler comes before the driver's own.
+pub(super) fn arm() {
     FORKS.get_or_init(|| {
         // SAFETY: the handler is of this library, which the system takes off when the library goes. Where there is no room
         // for it, the process ends as it would without it.
         unsafe { libc::atexit(finish) };
         forks::count()
     });
-    let mut reapers = REAPERS.lock().unwrap_or_else(PoisonError::into_inner);
+}
+
+pub(super) fn watch(reaper: Weak<Shared>) {
+    let mut reapers = lock(&REAPERS);
     reapers.retain(|known| known.strong_count() > 0);
     reapers.push(reaper);
 }
 
 extern "C" fn finish() {
-    // A child of fork has neither the threads nor whoever may hold the lock.
+    // A child of fork has neither the threads nor whoever may hold a lock.
     if FORKS.get() != Some(&forks::count()) {
         return;
     }
-    let reapers = std::mem::take(&mut *REAPERS.lock().unwrap_or_else(PoisonError::into_inner));
     let until = Instant::now() + PATIENCE;
-    reapers.iter().filter_map(Weak::upgrade).for_each(|reaper| reaper.flush(Some(until)));
+    let wait = || {
+        let reapers = lock(&REAPERS).clone();
+        reapers.iter().filter_map(Weak::upgrade).for_each(|reaper| reaper.flush(Some(until)));
+    };
+    // What reapers let go of may be for others to clear up, and the other way round.
+    wait();
+    let others = lock(&OTHERS).clone();
+    others.into_iter().for_each(|other| other(until));
+    wait();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,6 +20,7 @@ mod reaper;
 mod staging;
 
 pub(crate) use answer::Answer;
+pub use at_exit::before_exit;
 pub use description::IpcDescription;
 pub(crate) use event::CudaEvent;
 pub use ipc::{IpcExport, IpcMemory};

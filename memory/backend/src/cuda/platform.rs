@@ -47,6 +47,7 @@ struct Gpus {
 impl Platform {
     pub(crate) fn start(backend: usize, first: usize, policies: &Policies) -> Result<Self, CudaMissing> {
         let (driver, presence) = super::probe::start()?;
+        super::at_exit::arm();
         let (started, reaper) = (Arc::<Started>::default(), Arc::<Reaper>::default());
         let ranges = Arc::<Ranges>::default();
         let memory = PinnedMemory::new(started.clone());

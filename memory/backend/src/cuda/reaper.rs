@@ -184,23 +184,11 @@ impl Shared {
         };
         let (mut did, mut captured) = (false, 0);
         for job in jobs {
-            let next = job.state();
-            let mut later = None;
-            match next {
-                Standing::Ready => {
-                    did = true;
-                    (job.then)();
-                }
-                Standing::Later => later = Some(job),
-                Standing::Captured => {
-                    captured += 1;
-                    later = Some(job);
-                }
-                Standing::Never => {
-                    did = true;
-                    std::mem::forget(job.then);
-                }
-            }
+            let standing = job.state();
+            // No part of a job outlives this: who waits for those that are busy may end the process.
+            let later = job.act(&standing);
+            did |= later.is_none();
+            captured += usize::from(matches!(standing, Standing::Captured));
             let mut state = lock(&self.state);
             state.jobs.extend(later);
             state.busy -= 1;
@@ -222,6 +210,16 @@ impl Shared {
 }
 
 impl Job {
+    /// Does it if it can be done now; itself where that is later.
+    fn act(self, standing: &Standing) -> Option<Self> {
+        match standing {
+            Standing::Ready => (self.then)(),
+            Standing::Later | Standing::Captured => return Some(self),
+            Standing::Never => std::mem::forget(self.then),
+        }
+        None
+    }
+
     fn state(&self) -> Standing {
         for event in &self.events {
             match event.is_done() {
