@@ -18,6 +18,7 @@ mod nulls;
 mod numbers;
 mod print;
 mod sizes;
+pub mod take;
 mod validate;
 
 pub use array::DeviceArray;

@@ -481,8 +481,53 @@ typedef struct crossdock_encoded_array {
   void* private_data;
 } crossdock_encoded_array;
 
-/* A decoding program over the closed list of operators; its layout comes with the operators. */
+/* What a node's values are made of, for the host to decode it by its own kernels, in one pass with the nodes above and below
+ * it, on any device. The node's type is one of numbers of 1, 2, 4 or 8 bytes: a word each. A program is one source and then
+ * what is done to each of its words, in order; sums and products of integers wrap. `index`, `a` and `b` are zero where they
+ * are not named. The list is closed: operators are added at its end, and what a host does not know it has `decode` decode.
+ *
+ * Sources: the words of buffer `index`, from byte `a` on; */
+#define CROSSDOCK_OP_LOAD 1u
+/* words of `a` bits in buffer `index`, in FastLanes' layout, from value `b` of the first block of 1024 on; */
+#define CROSSDOCK_OP_UNPACK 2u
+/* the values of child `index`, of as many bytes each, with its nulls; */
+#define CROSSDOCK_OP_CHILD 3u
+/* a + i * b; */
+#define CROSSDOCK_OP_SEQUENCE 4u
+/* the values of child `a` that child `index` numbers, with the nulls of both; */
+#define CROSSDOCK_OP_DICTIONARY 5u
+/* the value of child `a` at the first place where child `index`, whose values rise, is above b + i; with that child's nulls. */
+#define CROSSDOCK_OP_RUNS 6u
+/* Steps: the sum with `a`; */
+#define CROSSDOCK_OP_ADD 7u
+/* the exclusive or with `a`; */
+#define CROSSDOCK_OP_XOR 8u
+/* 0, 1, 2, 3, 4... become 0, -1, 1, -2, 2...; */
+#define CROSSDOCK_OP_ZIGZAG 9u
+/* signed integers of 4 or 8 bytes become the nearest floats of as many, ties to even; */
+#define CROSSDOCK_OP_TO_FLOAT 10u
+/* floats of 4 or 8 bytes are multiplied by the one whose bits `a` has; */
+#define CROSSDOCK_OP_SCALE 11u
+/* each value of child `a` takes the place that child `index` names, less `b`: these rise, and none of either is null; */
+#define CROSSDOCK_OP_PATCH 12u
+/* null too where child `index`, of truth values, is false. */
+#define CROSSDOCK_OP_VALIDITY 13u
+#define CROSSDOCK_MAX_OPERATORS 32
+
 typedef struct crossdock_program crossdock_program;
+
+typedef struct crossdock_operator {
+  uint32_t code;
+  uint32_t index;
+  uint64_t a;
+  uint64_t b;
+} crossdock_operator;
+
+struct crossdock_program {
+  size_t struct_size;
+  const crossdock_operator* operators;
+  size_t n_operators; /* 1 to CROSSDOCK_MAX_OPERATORS */
+};
 
 #define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
 
@@ -495,7 +540,9 @@ typedef struct crossdock_encoding {
   /* [any-thread] How many bytes decoding needs, or -1 where only the device knows. */
   crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
                          crossdock_error* err);
-  /* [any-thread] A program that decodes the node, borrowed from the instance, or CROSSDOCK_UNSUPPORTED. */
+  /* [any-thread] The program that makes the node's values, or CROSSDOCK_UNSUPPORTED where there is none. Borrowed from the
+   * instance until the same thread calls it again. Its own `check` has passed. The host asks for it where values are wanted on
+   * a device, and wherever there is no `decode`, which is NULL in a plugin whose nodes all have programs. */
   crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node,
                           const crossdock_program** out, crossdock_error* err);
   /* [any-thread] Decodes the node, its children given decoded (one batch each, in order, moved). */

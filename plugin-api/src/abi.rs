@@ -60,9 +60,7 @@ opaque! {
     /// An event of the memory interface.
     Event,
     /// A block of the memory interface.
-    Block,
-    /// A decoding program.
-    Program
+    Block
 }
 
 abi! {
@@ -300,6 +298,19 @@ abi! {
         private_data: *mut c_void,
     }
     #[derive(Clone, Copy)]
+    struct Operator {
+        code: u32,
+        index: u32,
+        a: u64,
+        b: u64,
+    }
+    #[derive(Clone, Copy)]
+    struct Program {
+        struct_size: usize,
+        operators: *const Operator,
+        n_operators: usize,
+    }
+    #[derive(Clone, Copy)]
     struct Encoding {
         struct_size: usize,
         ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
@@ -508,7 +519,8 @@ zeroed!(
     KernelArgs,
     Memory,
     PluginEntry,
-    PluginMeta
+    PluginMeta,
+    Program
 );
 
 sized!(
@@ -536,7 +548,8 @@ sized!(
     Pointer,
     DeviceInfo,
     Kernel,
-    Memory
+    Memory,
+    Program
 );
 
 // The entry and the interfaces are statics of their plugin: constant data full of function pointers.

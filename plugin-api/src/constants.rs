@@ -48,6 +48,21 @@ pub const ARG_WRITE: u32 = 2;
 
 pub const FREE_LENT: u32 = 1;
 
+pub const OP_LOAD: u32 = 1;
+pub const OP_UNPACK: u32 = 2;
+pub const OP_CHILD: u32 = 3;
+pub const OP_SEQUENCE: u32 = 4;
+pub const OP_DICTIONARY: u32 = 5;
+pub const OP_RUNS: u32 = 6;
+pub const OP_ADD: u32 = 7;
+pub const OP_XOR: u32 = 8;
+pub const OP_ZIGZAG: u32 = 9;
+pub const OP_TO_FLOAT: u32 = 10;
+pub const OP_SCALE: u32 = 11;
+pub const OP_PATCH: u32 = 12;
+pub const OP_VALIDITY: u32 = 13;
+pub const MAX_OPERATORS: usize = 32;
+
 pub const MAX_KERNEL_ARGS: usize = 168;
 pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");
 pub const IMAGE_CUBIN: u32 = 1;

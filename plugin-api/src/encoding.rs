@@ -3,9 +3,10 @@
 use crate::abi;
 use crate::call::{Call, CallSettings};
 use crate::encoded::{EncodedArray, EncodedNode};
-use crate::error::{Error, Result};
+use crate::error::{Code, Error, Result};
 use crate::owned::Owned;
 use crate::plugin::{Instance, Plugin, with};
+use crate::program::{self, Operator};
 use crate::words::Device;
 
 /// Decodes encodings.
@@ -18,6 +19,13 @@ pub trait Encoding: Send + Sync {
 
     /// How many bytes decoding needs, or `None` where only the device knows.
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
+
+    /// What the node's values are made of, if the host can make them: it does so where they are wanted on a device, in one pass
+    /// with what is above and below, and does not ask for a plan then.
+    fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
+        let _ = node;
+        Ok(None)
+    }
 
     /// Where it decodes the node if it is wanted on `wanted`, and which of the nodes below it it wants decoded.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
@@ -63,7 +71,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Encoding {
         ids: Some(ids::<P>),
         check: Some(check::<P>),
         size: Some(size::<P>),
-        lower: None,
+        lower: Some(lower::<P>),
         decode: Some(decode::<P>),
         plan: Some(plan::<P>),
         decode_planned: Some(decode_planned::<P>),
@@ -106,6 +114,24 @@ impl EncodingHandle<'_> {
         // SAFETY: as above.
         Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &mut bytes, err) })?;
         Ok(u64::try_from(bytes).ok())
+    }
+
+    /// Whether it decodes nodes itself; else all of them have programs.
+    pub fn decodes(&self) -> bool {
+        self.table.decode.is_some()
+    }
+
+    /// The program that makes the node's values, where there is one whose operators this build knows.
+    pub fn lower(&self, array: &EncodedArray, node: usize) -> Result<Option<Vec<Operator>>> {
+        let Some(f) = self.table.lower else { return Ok(None) };
+        let mut program = std::ptr::null();
+        // SAFETY: as above.
+        match Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &mut program, err) }) {
+            // SAFETY: lent until this thread calls the instance again.
+            Ok(()) => unsafe { program::read(program) },
+            Err(error) if error.code() == Code::UNSUPPORTED => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// How the node would be decoded for `wanted`.
@@ -209,6 +235,23 @@ unsafe extern "C" fn size<P: Plugin>(
             crate::door::put(out, "size", || {
                 bytes.map_or(-1, |bytes| i64::try_from(bytes).unwrap_or(i64::MAX))
             })
+        })
+    }
+}
+
+unsafe extern "C" fn lower<P: Plugin>(
+    instance: *mut abi::Instance,
+    array: *const abi::EncodedArray,
+    node: usize,
+    out: *mut *const abi::Program,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: as above.
+    unsafe {
+        with::<P>(instance, err, |shell| {
+            let program = shell.encoding()?.lower(EncodedNode::read(array, node)?)?;
+            let program = program.ok_or_else(|| Error::unsupported("the node has no program"))?;
+            crate::door::put(out, "lower", || program::lend(&program))
         })
     }
 }

@@ -48,6 +48,7 @@ told! {
     "crossdock_encoded_buffer" EncodedBuffer,
     "crossdock_encoded_node" EncodedNode without dtype,
     "crossdock_encoded_array" EncodedArray,
+    "crossdock_program" Program,
     "crossdock_encoding" Encoding without plan,
     "crossdock_host" Host without private_data,
     "crossdock_host_log" HostLog without private_data,

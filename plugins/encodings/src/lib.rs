@@ -9,6 +9,7 @@ mod device;
 mod import;
 pub mod job;
 pub mod kinds;
+mod lower;
 mod nested;
 pub mod node;
 mod single;
@@ -20,7 +21,7 @@ use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, Call, DecodePlan, Device, EncodedNode, Encoding, Error, Format, Host, Importer, Input,
-    Options, Owned, Plugin, Result, abi,
+    Operator, Options, Owned, Plugin, Result, abi,
 };
 use std::sync::Arc;
 
@@ -89,6 +90,10 @@ impl Encoding for Encodings {
 
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
         Ok((kind(node)?.size)(&Node::new(node)?)?.map(|bytes| bytes as u64))
+    }
+
+    fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
+        lower::lower(&Node::new(node)?)
     }
 
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {

@@ -1,12 +1,11 @@
 //! Where the nulls are.
 
 use arrow_schema::DataType;
-use crossdock_arrays::DeviceArray;
+use crossdock_arrays::{DeviceArray, take};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Device, Result};
 
 use crate::cpu::bits::Bits;
-use crate::device;
 use crate::job::Job;
 
 /// A validity bitmap from its first bit on, `None` where every value is valid, and how many are not.
@@ -62,7 +61,7 @@ pub fn from_first_bit(job: &Job<'_>, buffer: &Buffer, offset: usize, len: usize)
         return buffer.slice(offset / 8, bytes);
     }
     if job.stream.device() != Device::CPU {
-        return device::shifted(job, buffer, offset, len);
+        return take::from_first_bit(job.stream, buffer, offset, len);
     }
     let view = buffer.host_view(job.stream)?;
     let bits = Bits::new(&view, offset, len)?;

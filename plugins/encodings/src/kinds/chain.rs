@@ -27,16 +27,6 @@ pub(crate) enum Step {
     ZigZag,
 }
 
-impl Step {
-    /// As kernels have it.
-    pub fn of_kernel(self) -> crossdock_kernels::Step {
-        match self {
-            Self::Add(bits) => crossdock_kernels::Step::Add(bits),
-            Self::ZigZag => crossdock_kernels::Step::ZigZag,
-        }
-    }
-}
-
 /// A node, the steps down from it, and what they are done to.
 pub(crate) struct Chain<'a> {
     /// The outermost first.

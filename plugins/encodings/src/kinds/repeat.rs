@@ -18,14 +18,16 @@ use crate::wire::scalar::Scalar;
 
 use super::chain::ptype;
 
-const RUNS: &str = "vortex.runend";
+pub(crate) const DICTIONARY: &str = "vortex.dict";
+pub(crate) const RUNS: &str = "vortex.runend";
+pub(crate) const SEQUENCE: &str = "vortex.sequence";
 
 pub const KINDS: &[Kind] = &[
-    Kind { id: "vortex.dict", check: check_dict, size: slots::size, plan: Some(plan_dict), decode: dict },
+    Kind { id: DICTIONARY, check: check_dict, size: slots::size, plan: Some(plan_dict), decode: dict },
     Kind { id: RUNS, check: check_runs, size: slots::size, plan: None, decode: runs },
     Kind { id: "vortex.constant", check: check_constant, size: slots::size, plan: None, decode: constant },
     Kind { id: "vortex.sparse", check: check_sparse, size: slots::size, plan: None, decode: sparse },
-    Kind { id: "vortex.sequence", check: check_sequence, size: fixed_size, plan: None, decode: sequence },
+    Kind { id: SEQUENCE, check: check_sequence, size: fixed_size, plan: None, decode: sequence },
 ];
 
 fn check_dict(node: &Node<'_>) -> Result<()> {
@@ -37,7 +39,7 @@ fn check_dict(node: &Node<'_>) -> Result<()> {
 }
 
 /// The codes, if they are in runs: those are looked up once each, and their values repeated.
-fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
+pub(crate) fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     let codes = node.child(0)?;
     if codes.raw.encoding() != RUNS || slots::slot(node).is_none() {
         return Ok(None);

@@ -2,6 +2,7 @@
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
+pub use crossdock_arrays::take::Slot;
 use crossdock_memory::{Buffer, HostView};
 use crossdock_plugin_api::Result;
 
@@ -10,22 +11,9 @@ use crate::job::{Job, Plain, Values};
 use crate::node::Node;
 use crate::validity::Validity;
 
-/// How the values of a type lie in their first buffer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Slot {
-    /// A bit each.
-    Bit,
-    /// So many bytes each.
-    Bytes(usize),
-}
-
 /// How the values of a node's type lie; `None` where they are arrays themselves.
 pub fn slot(node: &Node<'_>) -> Option<Slot> {
-    match node.data_type() {
-        DataType::Boolean => Some(Slot::Bit),
-        DataType::Utf8View | DataType::BinaryView => Some(Slot::Bytes(16)),
-        other => other.primitive_width().map(Slot::Bytes),
-    }
+    Slot::of(node.data_type())
 }
 
 /// Bytes of a node's values and their validity; of values that are arrays, of the numbers of their rows.

@@ -1,0 +1,246 @@
+//! Encoded arrays to batches: which plugin decodes which node, where, and in which order.
+//!
+//! The tree is walked twice without recursion. Downwards every node is looked up, checked, and asked how it is to be
+//! decoded; nothing is allocated before all of them have answered. Then upwards, children before parents, each is decoded,
+//! and what it claimed is held against what came out.
+
+mod plan;
+mod program;
+mod run;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch, import_batch, validate};
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{
+    Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
+    Result as ApiResult, Validate, abi,
+};
+
+use plan::{By, Decoded, Given, Step, machine_bytes, plan, stage};
+use run::{Link, run};
+
+use crate::error::{Error, Result};
+use crate::plugin::Plugin;
+use crate::session::Session;
+
+/// What is decoded already, by node.
+type Done = Vec<Option<DeviceBatch>>;
+
+impl Session {
+    /// The column that an encoded array holds, in a batch of its own, on the session's device.
+    ///
+    /// # Errors
+    /// [`Error::Data`] names the node by the ids that lead to it: an encoding that no plugin of the session knows, metadata
+    /// that does not fit, a length or a type that the tree does not keep.
+    pub fn decode(&self, array: EncodedArray) -> Result<DeviceBatch> {
+        let call = self.call_for_bytes();
+        let check = || if self.cancel_flag().is_cancelled() { Err(cancelled()) } else { Ok(()) };
+        self.decode_for(&call, self.stream(), check, array)
+            .map_err(|error| Error::data("cannot decode an array", error))
+    }
+
+    /// The ids that the session decodes, each with its plugins: the first one is asked, the others stand in its shadow.
+    pub fn encodings(&self) -> Vec<(String, Vec<Arc<Plugin>>)> {
+        let mut ids: Vec<(String, Vec<Arc<Plugin>>)> = Vec::new();
+        for plugin in self.plugins().iter() {
+            for id in plugin.encodings() {
+                match ids.iter_mut().find(|(known, _)| known == id) {
+                    Some((_, plugins)) => plugins.push(plugin.clone()),
+                    None => ids.push((id.clone(), vec![plugin.clone()])),
+                }
+            }
+        }
+        ids
+    }
+
+    /// The same for a plugin of the session, whose call it is: on its device and stream.
+    pub(crate) fn decode_for_plugin(
+        &self,
+        call: &Call<'_>,
+        array: EncodedArray,
+    ) -> ApiResult<Owned<abi::Batch>> {
+        let stream = call_stream(self.memory(), call, call.device())?;
+        let own = CallSettings {
+            device: call.device(),
+            // SAFETY: the call's own stream, alive as long as the call, in which all of this happens.
+            stream: unsafe { CallStream::new(call.stream()) },
+            ..self.call_for_bytes()
+        };
+        let batch = self.decode_for(&own, &stream, || call.check_cancelled(), array)?;
+        export_batch(&batch, false, &stream)
+    }
+
+    fn decode_for(
+        &self,
+        call: &CallSettings,
+        stream: &Stream,
+        check: impl Fn() -> ApiResult<()>,
+        mut array: EncodedArray,
+    ) -> ApiResult<DeviceBatch> {
+        let plugins = self.plugins();
+        let mut known: HashMap<&str, &Arc<Plugin>> = HashMap::new();
+        for plugin in plugins.iter() {
+            for id in plugin.encodings() {
+                known.entry(id).or_insert(plugin);
+            }
+        }
+        let most = self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64);
+        let steps = plan(&array, call.device, &known, most)?;
+        stage(&mut array, &steps, stream.memory())?;
+        let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
+        for (index, step) in steps.iter().enumerate().rev() {
+            check()?;
+            let Step::Decoded(step) = step else { continue };
+            let batch = match step.by {
+                By::Plugin(_) => decode_node(call, stream, &array, index, step, &mut done)?,
+                By::Program(_) => run_programs(stream, &array, index, &steps, &mut done)?,
+                By::ProgramAbove(_) => continue,
+            };
+            if let Some(place) = done.get_mut(index) {
+                *place = Some(batch);
+            }
+        }
+        let root = done.first_mut().and_then(Option::take);
+        let root = root.ok_or_else(|| ApiError::internal("the root of an encoded array was not decoded"))?;
+        let root = moved(root, call.device, stream)?;
+        // By default contents are validated by the plugins that decode; whoever asks for it does not trust them.
+        if self.validate_structs() == Validate::Full {
+            validate(&root, Level::Full, stream)?;
+        }
+        Ok(root)
+    }
+}
+
+fn cancelled() -> ApiError {
+    ApiError::cancelled("decoding was cancelled")
+}
+
+fn decode_node(
+    call: &CallSettings,
+    stream: &Stream,
+    array: &EncodedArray,
+    index: usize,
+    step: &Decoded<'_>,
+    done: &mut Done,
+) -> ApiResult<DeviceBatch> {
+    let Decoded { plugin, device, given, schema, .. } = step;
+    let node = array.node(index)?;
+    let memory = stream.memory();
+    let here = if *device == stream.device() { stream.clone() } else { memory.default_stream(*device)? };
+    let By::Plugin(encoding) = step.by else {
+        return Err(ApiError::internal("a node with a program was to be decoded by its plugin"));
+    };
+    let below = |(given, at): (&Given, usize)| {
+        if *given != Given::Decoded {
+            return Ok(None);
+        }
+        let batch = done.get_mut(at).and_then(Option::take);
+        let batch = batch.ok_or_else(|| node.wrong("a node below it was not decoded before it"))?;
+        let batch = moved(batch, *device, stream)?;
+        export_batch(&batch, false, &here).map(Some)
+    };
+    let below = given.iter().zip(index + 1..).map(below).collect::<ApiResult<Vec<_>>>()?;
+    let call = if *device == call.device {
+        call.clone()
+    } else {
+        CallSettings { cancel: call.cancel.clone(), validate: call.validate, ..CallSettings::new(*device) }
+    };
+    let by = |error| named(error, plugin, node);
+    let raw = encoding.decode(&call, array, index, below).map_err(by)?;
+    let batch = import_batch(raw, schema, memory).map_err(by)?;
+    held_to_its_word(node, &batch, &here).map_err(by)?;
+    Ok(batch)
+}
+
+/// An error about a node, with the plugin that decodes it, and the way to it unless it says that already.
+fn named(error: ApiError, plugin: &Plugin, node: EncodedNode<'_>) -> ApiError {
+    if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
+        return error.context(plugin);
+    }
+    error.context(format_args!("{plugin}: {}", node.path()))
+}
+
+/// Runs the program of node `index`, with those that are its source.
+fn run_programs(
+    stream: &Stream,
+    array: &EncodedArray,
+    index: usize,
+    steps: &[Step<'_>],
+    done: &mut Done,
+) -> ApiResult<DeviceBatch> {
+    // From the node inwards, then the other way round.
+    let mut chain = Vec::new();
+    let mut next = Some(index);
+    while let Some(Step::Decoded(step)) = next.and_then(|at| steps.get(at)) {
+        let (By::Program(program) | By::ProgramAbove(program)) = &step.by else { break };
+        if matches!(step.by, By::Program(_)) && !chain.is_empty() {
+            break;
+        }
+        let node = array.node(next.unwrap_or(index))?;
+        next = program.inner().map(|child| node.child(child)).transpose()?.map(|child| child.index());
+        chain.push(Link { node, program });
+    }
+    chain.reverse();
+    let Some(Step::Decoded(Decoded { plugin, device, schema, .. })) = steps.get(index) else {
+        return Err(ApiError::internal("a node that another one decodes was to be run"));
+    };
+    let here =
+        if *device == stream.device() { stream.clone() } else { stream.memory().default_stream(*device)? };
+    let mut children = HashMap::new();
+    for link in &chain {
+        for child in &link.program.children {
+            let at = link.node.child(*child)?.index();
+            if let Some(batch) = done.get_mut(at).and_then(Option::take) {
+                let batch = moved(batch, *device, stream)?;
+                children.insert(at, batch);
+            }
+        }
+    }
+    let child = |node: EncodedNode<'_>, child: u32| {
+        let child = node.child(child as usize)?;
+        let column = children.get(&child.index()).and_then(|batch| batch.column(0));
+        column.ok_or_else(|| child.wrong("it was not decoded before the node above it"))
+    };
+    let node = array.node(index)?;
+    let by = |error| named(error, plugin, node);
+    let batch = run(&chain, schema, &child, &here).map_err(by)?;
+    held_to_its_word(node, &batch, &here).map_err(by)?;
+    Ok(batch)
+}
+
+/// What came out is as long as the node said, and has nulls only where its type allows any.
+fn held_to_its_word(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
+    if batch.len() as u64 != node.length() {
+        return Err(ApiError::bad_data(format!(
+            "{} values came out, it claimed {}",
+            batch.len(),
+            node.length()
+        )));
+    }
+    let nullable = batch.schema().fields().iter().all(|field| field.is_nullable());
+    for column in batch.columns() {
+        if !nullable && column.buffers().first().is_some_and(Option::is_some) {
+            let nulls = column.count_nulls(stream)?;
+            if nulls > 0 && column.layout().has_validity {
+                return Err(ApiError::bad_data(format!("{nulls} nulls came out, its type has none")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn moved(batch: DeviceBatch, device: Device, stream: &Stream) -> ApiResult<DeviceBatch> {
+    if batch.device() == device || batch.columns().iter().all(|column| column.buffers().is_empty()) {
+        return Ok(batch);
+    }
+    // A copy between devices runs where the accelerator is, on either side of it.
+    let on = if device == Device::CPU { batch.device() } else { device };
+    let on = if on == stream.device() { stream.clone() } else { stream.memory().default_stream(on)? };
+    let batch = batch.move_to(&on, device)?;
+    if device == Device::CPU {
+        on.synchronize()?;
+    }
+    Ok(batch)
+}
