@@ -4,6 +4,7 @@
 #include "instance.h"
 #include "options.h"
 #include "read.h"
+#include "scaled.h"
 #include "text.h"
 #include "write.h"
 
@@ -94,6 +95,7 @@ static const void* get_interface(crossdock_instance* instance, const char* id) {
   (void)instance;
   if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return &IMPORTER;
   if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return &EXPORTER;
+  if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &csv_scaled;
   return NULL;
 }
 
@@ -119,8 +121,9 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .licence = "Apache-2.0",
     .toolchain = CSV_TOOLCHAIN,
     .panic = "none",
-    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID,
+    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
     .formats = "csv",
-    .description = "comma-separated text, both ways",
+    .encodings = CSV_SCALED_ID,
+    .description = "comma-separated text, both ways, and " CSV_SCALED_ID,
     .sizes = CROSSDOCK_META_SIZES_INIT,
 };

@@ -75,6 +75,11 @@ impl Column {
         Ok(Self { len, skip, null_count, validity, values })
     }
 
+    /// How many values it keeps before the first.
+    pub fn skip(&self) -> usize {
+        self.skip
+    }
+
     /// The bytes of its values, and of the few before them that it keeps; `None` where there are none.
     pub fn values(&self) -> Option<&Buffer> {
         self.values.as_ref()

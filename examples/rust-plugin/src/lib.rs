@@ -1,7 +1,7 @@
 //! A plugin as a third party would write it: it decodes `example.xor`, an encoding that nobody else has.
 //!
-//! Each value of an `example.xor` node is stored as the exclusive or of its bits and one reference word, which the metadata
-//! holds. Numbers that lie close together share their upper bits, floats their sign and exponent too, and these become
+//! Each value of an `example.xor` node is stored as the exclusive or of its bits and a reference word, which the metadata
+//! holds, or each of several in turn. Numbers that lie close together share their upper bits, floats their sign and exponent too, and these become
 //! zeros: what is left is for the node's one child, unsigned integers of the same width in whatever encoding, to make small.
 //!
 //! - [`node`]: what a node must look like.
@@ -14,7 +14,8 @@ mod node;
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_plugin_api::{
-    Call, DecodePlan, Device, EncodedNode, Encoding, Host, Owned, Plugin, Result, abi, crossdock_plugin,
+    Call, DecodePlan, Device, EncodedNode, Encoding, Host, Operator, Owned, Plugin, Result, abi,
+    crossdock_plugin,
 };
 
 use column::Column;
@@ -50,6 +51,13 @@ impl Encoding for Example {
         Ok(Some(XorNode::read(node)?.bytes as u64))
     }
 
+    /// With one reference word a program is enough, which the host runs on devices, in one pass with what is above and below.
+    /// Several in turn are beyond its operators: those are for the kernel.
+    fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
+        let reference = XorNode::read(node)?.reference();
+        Ok(reference.map(|word| vec![Operator::Child(0), Operator::Xor(word)]))
+    }
+
     /// There if it can be: the kernel runs on CUDA devices, its twin on the CPU. For any other device the host moves what
     /// comes out.
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
@@ -71,7 +79,7 @@ impl Encoding for Example {
         let words = words.ok_or_else(|| node.wrong("its child was not given decoded"))?;
         let words = Column::take(words, told.width, told.len).map_err(|e| e.context(node.path()))?;
         let values = match words.values() {
-            Some(bits) => Some(kernel::xor(&stream, bits, told.pattern())?),
+            Some(bits) => Some(kernel::xor(&stream, bits, told.pattern(words.skip()))?),
             None => None,
         };
         words.with_values(values).give(&stream)
@@ -81,7 +89,7 @@ impl Encoding for Example {
 crossdock_plugin!(
     Example,
     name: "example",
-    description: "example.xor: values as the exclusive or with a reference word",
+    description: "example.xor: values as the exclusive or with reference words",
     interfaces: "crossdock.encoding/1",
     formats: "",
     encodings: "example.xor",

@@ -30,8 +30,9 @@ pub struct XorNode {
     pub width: usize,
     /// Bytes of all of them, and of the few before the first that [`crate::column`] may keep.
     pub bytes: usize,
-    /// The reference word, in the lowest bytes.
-    reference: u64,
+    /// The reference words, one after the other, and from the first again where eight bytes have room.
+    pattern: u64,
+    n_references: usize,
 }
 
 impl XorNode {
@@ -44,9 +45,14 @@ impl XorNode {
                 "its type has the format '{format}', expected an integer or a float of 8 to 64 bits"
             )));
         };
-        if node.metadata().len() != *width {
+        let n_references = node.metadata().len() / width;
+        if !node.metadata().len().is_multiple_of(*width)
+            || ![1, 2, 4, 8].contains(&n_references)
+            || n_references > 8 / width
+        {
             return Err(node.wrong(format_args!(
-                "its metadata has {} bytes, expected a reference word of {width}",
+                "its metadata has {} bytes, expected a reference word of {width}, or so many in turn: a power of two, in 8 \
+                 bytes at most",
                 node.metadata().len()
             )));
         }
@@ -69,18 +75,25 @@ impl XorNode {
         if nullable_words && !nullable {
             return Err(words.wrong("as words it has a type with nulls, expected one without"));
         }
-        let reference = node.metadata().iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let mut pattern = [0; 8];
+        pattern.iter_mut().zip(node.metadata().iter().cycle()).for_each(|(to, from)| *to = *from);
+        let pattern = u64::from_le_bytes(pattern);
         let len = usize::try_from(node.length()).ok();
         let bytes = len.and_then(|len| len.checked_add(7)?.checked_mul(*width));
         let (Some(len), Some(bytes)) = (len, bytes.filter(|bytes| i64::try_from(*bytes).is_ok())) else {
             return Err(node.wrong(format_args!("{} values are more than there can be", node.length())));
         };
-        Ok(Self { len, width: *width, bytes, reference })
+        Ok(Self { len, width: *width, bytes, pattern, n_references })
     }
 
-    /// The reference word as often as eight bytes hold it.
-    pub fn pattern(&self) -> u64 {
-        (0..8).step_by(self.width).fold(0, |pattern, at| pattern | self.reference << (at * 8))
+    /// What eight bytes of words that begin `skip` words before the first are to be flipped with.
+    pub fn pattern(&self, skip: usize) -> u64 {
+        self.pattern.rotate_left((skip * self.width % 8 * 8) as u32)
+    }
+
+    /// The one reference word, where there is one.
+    pub fn reference(&self) -> Option<u64> {
+        (self.n_references == 1).then_some(self.pattern)
     }
 }
 
@@ -101,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_pattern_is_the_word_over_and_over() {
-        let of = |width, reference| XorNode { len: 0, width, bytes: 0, reference }.pattern();
-        assert_eq!(of(1, 0xab), 0xabab_abab_abab_abab);
-        assert_eq!(of(2, 0x1234), 0x1234_1234_1234_1234);
-        assert_eq!(of(4, 0xdead_beef), 0xdead_beef_dead_beef);
-        assert_eq!(of(8, 0x0123_4567_89ab_cdef), 0x0123_4567_89ab_cdef);
+    fn the_pattern_begins_where_the_words_do() {
+        let of = |width, pattern| XorNode { len: 0, width, bytes: 0, pattern, n_references: 2 };
+        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(0), 0x1234_abcd_1234_abcd);
+        assert_eq!(of(2, 0x1234_abcd_1234_abcd).pattern(5), 0xabcd_1234_abcd_1234);
+        assert_eq!(of(1, 0x0807_0605_0403_0201).pattern(3), 0x0504_0302_0108_0706);
+        assert_eq!(of(8, 0x0807_0605_0403_0201).pattern(7), 0x0807_0605_0403_0201);
     }
 }

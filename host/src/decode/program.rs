@@ -188,3 +188,108 @@ fn integers(field: &Field) -> Fits {
 fn all_valid(field: &Field) -> Fits {
     if field.is_nullable() { Err("a child's type has nulls, expected one without".into()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use crossdock_arrays::export_field;
+    use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts, Owned, abi};
+
+    use super::*;
+
+    fn node(data_type: &DataType, nullable: bool, length: u64, n_buffers: u32, n_children: u32) -> NodeParts {
+        let logical_type =
+            LogicalType::Schema(export_field(&Field::new("", data_type.clone(), nullable)).unwrap());
+        NodeParts { encoding: "x".into(), logical_type, length, metadata: vec![], n_buffers, n_children }
+    }
+
+    /// A buffer that says how long it is, and that nobody looks at.
+    fn buffer(bytes: u64) -> Owned<abi::EncodedBuffer> {
+        unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
+            // SAFETY: the caller's own.
+            unsafe { (*buffer).release = None };
+        }
+        let mut raw = abi::EncodedBuffer::new();
+        (raw.bytes, raw.alignment) = (bytes, 1);
+        raw.release = Some(release);
+        raw.address = std::ptr::dangling::<u8>().cast();
+        // SAFETY: made here.
+        unsafe { Owned::new(raw) }
+    }
+
+    /// What is said of a program of 2000 values of `data_type`: its node has a buffer of 4000 bytes, and for children 2000 of its
+    /// type, 2000 codes, 7 ends, 7 of its type, 2000 truth values with and without nulls, and 7 ends with nulls.
+    fn said(data_type: &DataType, operators: &[Operator]) -> String {
+        let (n, few) = (2000, 7);
+        let nodes = vec![
+            node(data_type, true, n, 1, 7),
+            node(data_type, true, n, 0, 0),
+            node(&DataType::UInt8, true, n, 0, 0),
+            node(&DataType::UInt16, false, few, 0, 0),
+            node(data_type, false, few, 0, 0),
+            node(&DataType::Boolean, true, n, 0, 0),
+            node(&DataType::Boolean, false, n, 0, 0),
+            node(&DataType::UInt16, true, few, 0, 0),
+        ];
+        let array = EncodedArray::new(nodes, vec![buffer(4000)]).unwrap();
+        let root = array.root().unwrap();
+        match Program::new(root, &Field::new("", data_type.clone(), true), operators) {
+            Ok(_) => "fits".into(),
+            Err(error) => error.message().to_owned(),
+        }
+    }
+
+    #[test]
+    fn programs_that_fit_are_taken() {
+        use Operator::*;
+        let whole: [&[Operator]; 7] = [
+            &[Load { buffer: 0, at: 0 }, Validity(5)],
+            &[Unpack { buffer: 0, bits: 15, first: 48 }, Add(1), Xor(2), ZigZag],
+            &[Unpack { buffer: 0, bits: 0, first: 1023 }],
+            &[Child(0), Patch { indices: 2, values: 3, first: u64::MAX }],
+            &[Sequence { base: 1, step: u64::MAX }],
+            &[Dictionary { codes: 1, values: 3 }],
+            &[Runs { ends: 2, values: 3, first: 9 }, Validity(5)],
+        ];
+        for operators in whole {
+            assert_eq!(said(&DataType::Int16, operators), "fits", "{operators:?}");
+        }
+        assert_eq!(said(&DataType::Float32, &[Child(0), ToFloat, Scale(0)]), "fits");
+    }
+
+    #[test]
+    fn programs_that_do_not_fit_are_refused_with_the_operator() {
+        use Operator::*;
+        let lies: [(&[Operator], &str); 22] = [
+            (&[], "its program is empty"),
+            (&[Add(1)], "operator 0, Add(1): expected a source"),
+            (&[Child(0), Child(1)], "operator 1, Child(1): expected what is done to words"),
+            (&[Load { buffer: 1, at: 0 }], "buffer 1 of 1 was asked for"),
+            (&[Load { buffer: 0, at: 1 }], "its buffer has 4000 bytes, expected 4001"),
+            (&[Load { buffer: 0, at: u64::MAX }], "expected more than there can be"),
+            (&[Unpack { buffer: 0, bits: 17, first: 0 }], "expected at most 16 bits"),
+            (&[Unpack { buffer: 0, bits: u64::MAX, first: 0 }], "expected at most 16 bits"),
+            (&[Unpack { buffer: 0, bits: 1, first: 1024 }], "to begin within 1024"),
+            (&[Unpack { buffer: 0, bits: 16, first: 0 }], "4000 bytes, expected 4096"),
+            (&[Unpack { buffer: 0, bits: 11, first: 49 }], "4000 bytes, expected 4224"),
+            (&[Child(8)], "child 8 is wanted"),
+            (&[Child(1)], "child 1 is of UInt8, expected 2 bytes a value"),
+            (&[Child(3)], "child 3 has 7 values, expected 2000"),
+            (&[Child(0), ToFloat], "there are no floats of 2 bytes"),
+            (&[Child(0), Scale(1)], "there are no floats of 2 bytes"),
+            (&[Child(0), Validity(0)], "child 0 was used before"),
+            (&[Child(0), Validity(4)], "a child's type has nulls"),
+            (&[Child(0), Patch { indices: 6, values: 3, first: 0 }], "a child's type has nulls"),
+            (&[Dictionary { codes: 5, values: 3 }], "a child is of Boolean, expected integers"),
+            (&[Runs { ends: 2, values: 0, first: 0 }], "child 0 has 2000 values, expected 7"),
+            (&[Runs { ends: 2, values: 3, first: u64::MAX }], "are more than there can be"),
+        ];
+        for (operators, expected) in lies {
+            let said = said(&DataType::Int16, operators);
+            assert!(said.contains(expected), "{operators:?}: {said}, expected {expected}");
+        }
+        for data_type in [DataType::Utf8, DataType::Boolean, DataType::Decimal128(9, 0)] {
+            let said = said(&data_type, &[Operator::Sequence { base: 0, step: 0 }]);
+            assert!(said.contains("expected one of 1, 2, 4 or 8 bytes"), "{said}");
+        }
+    }
+}

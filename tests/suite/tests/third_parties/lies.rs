@@ -27,11 +27,17 @@ fn lies() -> Vec<(Node, &'static str)> {
     let words = || Node::words(DataType::UInt32, &[1u32, 2, 3], u32::to_ne_bytes);
     vec![
         (changed(|node| node.metadata.clear()), "its metadata has 0 bytes, expected a reference word of 4"),
-        (changed(|node| node.metadata.push(0)), "its metadata has 5 bytes"),
+        (
+            changed(|node| node.metadata.push(0)),
+            "its metadata has 5 bytes, expected a reference word of 4, or so many",
+        ),
         (changed(|node| node.data_type = DataType::Utf8), "its type has the format 'u'"),
         (changed(|node| node.data_type = DataType::Boolean), "its type has the format 'b'"),
         (changed(|node| node.data_type = list), "its type has the format '+l'"),
-        (changed(|node| node.data_type = DataType::Float64), "expected a reference word of 8"),
+        (
+            changed(|node| node.data_type = DataType::Float64),
+            "its metadata has 4 bytes, expected a reference word of 8",
+        ),
         (changed(|node| node.children.clear()), "0 buffers and 0 children, expected none and one"),
         (changed(|node| node.children.push(words())), "0 buffers and 2 children"),
         (changed(|node| node.buffers.push(vec![0; 12])), "1 buffers and 1 children"),

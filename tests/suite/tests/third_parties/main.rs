@@ -1,10 +1,11 @@
-//! Plugins of others, which none of ours was built with: `examples/rust-plugin`, and what `crossdock new` makes.
+//! Plugins of others, which none of ours was built with: `examples/rust-plugin`, `examples/c-plugin`, and what `crossdock new` makes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod decoding;
 mod kernel;
 mod lies;
 mod made;
+mod programs;
 mod shadows;
 mod slices;
 mod trees;

@@ -1,0 +1,85 @@
+/* Nothing is decoded here: a node says what it is made of, and the host makes it, on the host or on a GPU, in one pass with the
+ * encodings above and below. The node's type is Float32 or Float64; its metadata is the scale, a float of that type,
+ * little-endian; its one child has the integers, Int32 or Int64, and the nulls. */
+#include "scaled.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "error.h"
+#include "text.h"
+
+/* Elements of lists lie the first one's size apart: another release's may be longer. */
+static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
+  return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
+}
+
+/* Bytes of a value of a type of floats, or of the integers below them; 0 for any other. */
+static size_t width_of(const struct ArrowSchema* schema, const char* narrow, const char* wide) {
+  if (!schema || !schema->format || schema->dictionary) return 0;
+  if (strcmp(schema->format, narrow) == 0) return 4;
+  return strcmp(schema->format, wide) == 0 ? 8 : 0;
+}
+
+/* All of it comes from outside. */
+static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                            crossdock_error* err) {
+  const crossdock_encoded_node* node = node_at(array, at);
+  const crossdock_encoded_node* child;
+  size_t width = width_of(node->schema, "f", "g");
+  (void)instance;
+  if (width == 0) return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": its type is neither Float32 nor Float64");
+  if (node->metadata_bytes != width)
+    return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": its metadata has %zu bytes, expected a scale of %zu",
+                    node->metadata_bytes, width);
+  if (node->n_buffers != 0 || node->n_children != 1)
+    return csv_fail(err, CROSSDOCK_BAD_DATA,
+                    CSV_SCALED_ID ": it has %" PRIu32 " buffers and %" PRIu32 " children, expected none and one",
+                    node->n_buffers, node->n_children);
+  child = node_at(array, at + 1);
+  if (width_of(child->schema, "i", "l") != width || child->length != node->length)
+    return csv_fail(err, CROSSDOCK_BAD_DATA,
+                    CSV_SCALED_ID ": its child has %" PRIu64 " values, expected %" PRIu64 " of Int%zu", child->length,
+                    node->length, width * 8);
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code size(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                           int64_t* out_bytes, crossdock_error* err) {
+  crossdock_code code = check(instance, array, at, err);
+  const crossdock_encoded_node* node = node_at(array, at);
+  if (code != CROSSDOCK_OK) return code;
+  if (node->length > INT64_MAX / 16)
+    return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": %" PRIu64 " values are more than there can be", node->length);
+  *out_bytes = (int64_t)(node->length * node->metadata_bytes + node->length / 8 + 1);
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code lower(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
+                            const crossdock_program** out, crossdock_error* err) {
+  /* The thread's own, for it is lent until the thread calls again. */
+  static _Thread_local crossdock_operator operators[3];
+  static _Thread_local crossdock_program program;
+  crossdock_code code = check(instance, array, at, err);
+  const crossdock_encoded_node* node = node_at(array, at);
+  uint64_t scale = 0;
+  if (code != CROSSDOCK_OK) return code;
+  for (size_t i = 0; i < node->metadata_bytes; i++) scale |= (uint64_t)((const unsigned char*)node->metadata)[i] << 8 * i;
+  operators[0] = (crossdock_operator){.code = CROSSDOCK_OP_CHILD, .index = 0};
+  operators[1] = (crossdock_operator){.code = CROSSDOCK_OP_TO_FLOAT};
+  operators[2] = (crossdock_operator){.code = CROSSDOCK_OP_SCALE, .a = scale};
+  program = (crossdock_program){.struct_size = sizeof program, .operators = operators, .n_operators = 3};
+  *out = &program;
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code ids(crossdock_instance* instance, const crossdock_str** out, size_t* n_out, crossdock_error* err) {
+  static const crossdock_str IDS[] = {CSV_TEXT(CSV_SCALED_ID)};
+  (void)instance, (void)err;
+  *out = IDS;
+  *n_out = 1;
+  return CROSSDOCK_OK;
+}
+
+const crossdock_encoding csv_scaled = {
+    .struct_size = sizeof csv_scaled, .ids = ids, .check = check, .size = size, .lower = lower};
