@@ -1,7 +1,9 @@
 //! Encoded arrays that are not decoded yet: as bytes, and what they are.
 
+use std::collections::HashMap;
+
 use arrow_schema::Field;
-use crossdock_arrays::import_field_ref;
+use crossdock_arrays::{export_field, import_field_ref};
 use crossdock_memory::{read_encoded, write_encoded};
 use crossdock_plugin_api::{
     Capsule, EncodedArray, EncodedNode, Error as ApiError, LogicalType, NodeParts, Options,
@@ -43,6 +45,38 @@ impl Session {
         write_encoded(self.memory(), array, write)
             .map_err(|error| Error::data("cannot write an encoded array", error))?;
         Ok(bytes)
+    }
+
+    /// The same array with its types as Arrow writes them.
+    ///
+    /// # Errors
+    /// As [`Session::encoded_type`].
+    pub fn with_arrow_types(&self, array: EncodedArray) -> Result<EncodedArray> {
+        let failed = |error| Error::data("cannot tell the types of an encoded array", error);
+        // Trees repeat few types.
+        let mut types: HashMap<Vec<u8>, Field> = HashMap::new();
+        let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
+        for index in 0..array.n_nodes() {
+            let node = array.node(index).map_err(failed)?;
+            let field = match node.dtype().and_then(|dtype| types.get(dtype)) {
+                Some(known) => known.clone(),
+                None => self.encoded_type(node)?,
+            };
+            nodes.push(NodeParts {
+                encoding: node.encoding().to_owned(),
+                logical_type: LogicalType::Schema(export_field(&field).map_err(failed)?),
+                length: node.length(),
+                metadata: node.metadata().to_vec(),
+                n_buffers: node.n_buffers() as u32,
+                n_children: node.n_children() as u32,
+            });
+            types.extend(node.dtype().map(|dtype| (dtype.to_vec(), field)));
+            for i in 0..node.n_buffers() {
+                // SAFETY: the array is ours alone, and goes.
+                buffers.push(unsafe { node.take_buffer(i) }.map_err(failed)?);
+            }
+        }
+        EncodedArray::new(nodes, buffers).map_err(failed)
     }
 
     /// A node's type, whoever wrote it; without a name.

@@ -60,6 +60,7 @@ mod writer;
 pub use capsules::CapsuleFormat;
 pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
+pub use decode::NodePlan;
 pub use error::{Error, Result, one_line};
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;

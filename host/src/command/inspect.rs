@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use crossdock::api::Device;
 use crossdock::api::encoded::blob;
 use crossdock::load;
 use crossdock::metadata::Metadata;
@@ -15,14 +16,17 @@ use super::{Failure, answer, inspect_tree, options};
 #[derive(Args)]
 #[command(after_help = "\
 Of a plugin it shows what the file says of itself, without running it, and whether it would be loaded here. Of an encoded array
-it shows each node: its encoding, values, bytes of metadata, bytes of each buffer, the plugin that decodes it, and its type.
---plugins says where to look for those.")]
+it shows each node: its encoding, values, bytes of metadata, bytes of each buffer, the plugin that decodes it, and its type; with
+--device also where and how. --plugins says where to look for plugins.")]
 pub struct Inspect {
     /// A plugin's file, or an encoded array
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
     plugins: options::PluginPaths,
+    /// Says of each node of an encoded array how it would be decoded for cpu, cuda or cuda:N, which need not be there
+    #[arg(long, value_name = "DEVICE", value_parser = options::parse_device)]
+    device: Option<Device>,
     /// Prints it as JSON
     #[arg(long)]
     json: bool,
@@ -40,7 +44,7 @@ fn is_tree(path: &Path) -> bool {
 impl Inspect {
     pub fn run(self) -> Result<(), Failure> {
         if is_tree(&self.file) {
-            return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.json)?);
+            return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.device, self.json)?);
         }
         let inspection =
             load::inspect(&self.file).map_err(|refused| crossdock::Error::Refused(refused.into()))?;

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crossdock::api::encoded::blob;
-use crossdock::api::{CancelFlag, EncodedArray, EncodedNode, Result as ApiResult};
+use crossdock::api::{CancelFlag, Device, EncodedArray, EncodedNode, Result as ApiResult};
 use crossdock::source::Input;
-use crossdock::{Error, Host, Plugin, Result, Session, one_line};
+use crossdock::{Error, Host, NodePlan, Plugin, Result, Session, one_line};
 use serde_json::{Value, json};
 
 use super::{options, text};
@@ -29,6 +29,8 @@ struct Seen {
     n_children: usize,
     /// The plugin that decodes it.
     plugin: Option<String>,
+    /// How it would be decoded, where a device was given.
+    plan: Option<NodePlan>,
 }
 
 /// A buffer.
@@ -41,13 +43,22 @@ struct Lies {
 type Type = std::result::Result<(String, bool), String>;
 
 /// What there is to say of the tree in a file.
-pub fn of_file(path: &Path, plugins: &options::PluginPaths, as_json: bool) -> Result<String> {
+pub fn of_file(
+    path: &Path,
+    plugins: &options::PluginPaths,
+    device: Option<Device>,
+    as_json: bool,
+) -> Result<String> {
     let builder = plugins.paths.iter().fold(Host::builder(), |builder, path| builder.plugins(path));
     let session = builder.build_lenient().session().open()?;
     let input = Input::open(path, &CancelFlag::new())?;
     let array = session.read_encoded(&input)?;
     let failed = |error| Error::Data { what: format!("cannot inspect '{}'", input.name()), source: error };
-    let nodes = look(&session, &array).map_err(failed)?;
+    let mut nodes = look(&session, &array).map_err(failed)?;
+    if let Some(device) = device {
+        let plans = session.plan_decoding(&session.with_arrow_types(array)?, device)?;
+        nodes.iter_mut().zip(plans).for_each(|(node, plan)| node.plan = Some(plan));
+    }
     let bytes = input.shared().len().unwrap_or(0);
     Ok(if as_json { shown_as_json(&nodes, bytes).to_string() } else { shown(&nodes, bytes) })
 }
@@ -88,6 +99,7 @@ fn look(session: &Session, array: &EncodedArray) -> ApiResult<Vec<Seen>> {
             buffers: (0..node.n_buffers()).map(lies).collect::<ApiResult<_>>()?,
             n_children: node.n_children(),
             plugin: decoders.get(node.encoding()).cloned(),
+            plan: None,
         });
         open.push(node.n_children());
     }
@@ -104,7 +116,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 fn shown(nodes: &[Seen], bytes: u64) -> String {
-    let heading = ["node", "values", "metadata", "buffers", "decoded by", "type"];
+    let planned = nodes.iter().any(|node| node.plan.is_some());
+    let mut heading = vec!["node", "values", "metadata", "buffers", "decoded by", "type"];
+    heading.extend(planned.then_some("where"));
     let rows: Vec<_> = nodes.iter().map(row).collect();
     let n_buffers: usize = nodes.iter().map(|node| node.buffers.len()).sum();
     let counted =
@@ -136,14 +150,16 @@ fn row(node: &Seen) -> Vec<String> {
         Err(why) => format!("? ({why})"),
     };
     let or_none = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    vec![
+    let mut cells = vec![
         format!("{}{}", "  ".repeat(node.depth), one_line(&node.encoding)),
         text::count(node.length),
         or_none(metadata),
         or_none(buffers.join(", ")),
         node.plugin.clone().unwrap_or_else(|| "no plugin".to_owned()),
         one_line(&data_type),
-    ]
+    ];
+    cells.extend(node.plan.map(|plan| plan.to_string()));
+    cells
 }
 
 fn shown_as_json(nodes: &[Seen], bytes: u64) -> Value {
@@ -161,6 +177,7 @@ fn shown_as_json(nodes: &[Seen], bytes: u64) -> Value {
             "buffers": node.buffers.iter().map(buffer).collect::<Vec<_>>(),
             "children": node.n_children,
             "plugin": node.plugin,
+            "plan": node.plan.map(|plan| plan.to_string()),
         })
     };
     json!({

@@ -56,7 +56,8 @@ pub enum Level {
     Full,
 }
 
-fn parse_device(text: &str) -> Result<Device, String> {
+/// cpu, cuda, cuda:N.
+pub fn parse_device(text: &str) -> Result<Device, String> {
     text.parse().map_err(|error: crossdock::api::Error| error.message().to_string())
 }
 

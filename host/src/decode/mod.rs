@@ -9,6 +9,7 @@ mod program;
 mod run;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch, import_batch, validate};
@@ -24,6 +25,43 @@ use run::{Link, run};
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::session::Session;
+
+/// How a node is decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodePlan {
+    /// Its plugin decodes it, there.
+    Plugin(Device),
+    /// The host's kernels do, there, by the plugin's program.
+    Program(Device),
+    /// They do, in one pass with the node that it is the source of.
+    WithNodeAbove,
+    /// The plugin of a node above takes it as it is.
+    ByNodeAbove,
+}
+
+impl NodePlan {
+    fn of(step: &Step<'_>) -> Self {
+        match step {
+            Step::Raw => Self::ByNodeAbove,
+            Step::Decoded(step) => match step.by {
+                By::Plugin(_) => Self::Plugin(step.device),
+                By::Program(_) => Self::Program(step.device),
+                By::ProgramAbove(_) => Self::WithNodeAbove,
+            },
+        }
+    }
+}
+
+impl fmt::Display for NodePlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plugin(device) => write!(f, "{device}, by the plugin"),
+            Self::Program(device) => write!(f, "{device}, by a program"),
+            Self::WithNodeAbove => f.write_str("with the node above"),
+            Self::ByNodeAbove => f.write_str("by a node above"),
+        }
+    }
+}
 
 /// What is decoded already, by node.
 type Done = Vec<Option<DeviceBatch>>;
@@ -72,6 +110,23 @@ impl Session {
         export_batch(&batch, false, &stream)
     }
 
+    /// How each node of an array would be decoded for `device`, with which nothing is done. Its types are Arrow's: see
+    /// [`Session::with_arrow_types`].
+    ///
+    /// # Errors
+    /// As [`Session::decode`], but for what only buffers' contents tell.
+    pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
+        let plugins = self.plugins();
+        let steps = plan(array, device, &known(&plugins), self.most_bytes())
+            .map_err(|error| Error::data("cannot decode an array", error))?;
+        Ok(steps.iter().map(NodePlan::of).collect())
+    }
+
+    /// No tree may say that it decodes to more.
+    fn most_bytes(&self) -> u64 {
+        self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64)
+    }
+
     fn decode_for(
         &self,
         call: &CallSettings,
@@ -80,14 +135,7 @@ impl Session {
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
         let plugins = self.plugins();
-        let mut known: HashMap<&str, &Arc<Plugin>> = HashMap::new();
-        for plugin in plugins.iter() {
-            for id in plugin.encodings() {
-                known.entry(id).or_insert(plugin);
-            }
-        }
-        let most = self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64);
-        let steps = plan(&array, call.device, &known, most)?;
+        let steps = plan(&array, call.device, &known(&plugins), self.most_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
         for (index, step) in steps.iter().enumerate().rev() {
@@ -111,6 +159,17 @@ impl Session {
         }
         Ok(root)
     }
+}
+
+/// The plugin that is asked for each id.
+fn known(plugins: &[Arc<Plugin>]) -> HashMap<&str, &Arc<Plugin>> {
+    let mut known = HashMap::new();
+    for plugin in plugins {
+        for id in plugin.encodings() {
+            known.entry(id.as_str()).or_insert(plugin);
+        }
+    }
+    known
 }
 
 fn cancelled() -> ApiError {

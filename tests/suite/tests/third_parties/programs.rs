@@ -127,3 +127,39 @@ fn the_command_says_what_the_plugin_in_c_decodes() {
     let text = String::from_utf8(out.stdout).unwrap();
     assert!(text.contains("  decodes: example.scaled\n"), "{text}");
 }
+
+#[test]
+fn the_command_says_where_and_how_each_node_would_be_decoded() {
+    let plugin = csv_plugin();
+    let session = session(&plugin, Device::CPU);
+    let bits = Node { buffers: vec![vec![0b11]], ..Node::new("vortex.bool", DataType::Boolean, 3) };
+    let bytes = Node::new("vortex.bytebool", DataType::Boolean, 2);
+    let bytes = Node { buffers: vec![vec![1, 0]], ..bytes };
+    let tree = scaled(DataType::Float32, &[0; 4], above_a_thousand(bit_packed::<7>(&[1, 2, 3])));
+    let folder = tempfile::tempdir().unwrap();
+    let plans = |node: &Node, device: &str| {
+        let path = folder.path().join("tree.cdenc");
+        let bytes = session.encoded_to_bytes(node.tree(&session, Device::CPU)).unwrap();
+        std::fs::write(&path, bytes).unwrap();
+        let plugins = plugin.to_str().unwrap();
+        let out = crossdock(&[
+            "inspect",
+            path.to_str().unwrap(),
+            "--plugins",
+            plugins,
+            "--device",
+            device,
+            "--json",
+        ]);
+        let answer: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let nodes = answer["nodes"].as_array().unwrap();
+        nodes.iter().map(|node| node["plan"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        plans(&tree, "cuda:7"),
+        ["cuda:7, by a program", "with the node above", "with the node above"]
+    );
+    assert_eq!(plans(&tree, "cpu"), ["cpu, by a program", "cpu, by the plugin", "by a node above"]);
+    assert_eq!(plans(&bits, "cuda"), ["cuda:0, by the plugin"]);
+    assert_eq!(plans(&bytes, "cuda"), ["cpu, by the plugin"]);
+}
