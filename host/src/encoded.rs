@@ -1,13 +1,14 @@
 //! Encoded arrays that are not decoded yet: as bytes, and what they are.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use arrow_schema::Field;
-use crossdock_arrays::{export_field, import_field_ref};
+use arrow_schema::{Field, Schema, SchemaRef};
+use crossdock_arrays::{DeviceBatch, export_field, import_field_ref};
 use crossdock_memory::{read_encoded, write_encoded};
 use crossdock_plugin_api::{
     Capsule, EncodedArray, EncodedNode, Error as ApiError, LogicalType, NodeParts, Options,
-    Result as ApiResult, Source,
+    Result as ApiResult, Source, abi,
 };
 
 use crate::error::{Error, Result};
@@ -47,6 +48,28 @@ impl Session {
         Ok(bytes)
     }
 
+    /// A column as an encoded array of nodes that hold values as they are, with types as Vortex writes them; nothing is copied.
+    /// Several columns, or one with a name, become the fields of a struct.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] where no plugin of the session writes those types, and [`Error::Plugin`] for types that Vortex does not
+    /// have.
+    pub fn encode_as_it_is(&self, schema: &SchemaRef, batches: &[DeviceBatch]) -> Result<EncodedArray> {
+        let mut writer = self.capsule_format(FORMAT, Way::Out)?.write(schema, &Options::new())?;
+        for batch in batches {
+            writer.write_borrowed(batch)?;
+        }
+        let failed = |error| Error::data("cannot make an encoded array", error);
+        let mut capsules = writer.finish()?.capsules.into_iter();
+        let capsule =
+            capsules.next().ok_or_else(|| failed(ApiError::internal("its exporter gave no capsule")))?;
+        // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.
+        capsule
+            .take::<abi::EncodedArray>()
+            .and_then(|raw| unsafe { EncodedArray::from_raw(raw) })
+            .map_err(failed)
+    }
+
     /// The same array with its types as Arrow writes them.
     ///
     /// # Errors
@@ -55,28 +78,42 @@ impl Session {
         let failed = |error| Error::data("cannot tell the types of an encoded array", error);
         // Trees repeat few types.
         let mut types: HashMap<Vec<u8>, Field> = HashMap::new();
-        let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
-        for index in 0..array.n_nodes() {
-            let node = array.node(index).map_err(failed)?;
+        with_types(array, |node| {
             let field = match node.dtype().and_then(|dtype| types.get(dtype)) {
                 Some(known) => known.clone(),
                 None => self.encoded_type(node)?,
             };
-            nodes.push(NodeParts {
-                encoding: node.encoding().to_owned(),
-                logical_type: LogicalType::Schema(export_field(&field).map_err(failed)?),
-                length: node.length(),
-                metadata: node.metadata().to_vec(),
-                n_buffers: node.n_buffers() as u32,
-                n_children: node.n_children() as u32,
-            });
+            let schema = export_field(&field).map_err(failed)?;
             types.extend(node.dtype().map(|dtype| (dtype.to_vec(), field)));
-            for i in 0..node.n_buffers() {
-                // SAFETY: the array is ours alone, and goes.
-                buffers.push(unsafe { node.take_buffer(i) }.map_err(failed)?);
-            }
+            Ok(LogicalType::Schema(schema))
+        })
+    }
+
+    /// The same array with its types as Vortex writes them, for those who read no others.
+    ///
+    /// # Errors
+    /// As [`Session::encode_as_it_is`].
+    pub fn with_vortex_types(&self, array: EncodedArray) -> Result<EncodedArray> {
+        let failed = |error| Error::data("cannot tell the types of an encoded array", error);
+        let all = (0..array.n_nodes()).all(|i| array.node(i).is_ok_and(|node| node.dtype().is_some()));
+        if all {
+            return Ok(array);
         }
-        EncodedArray::new(nodes, buffers).map_err(failed)
+        let mut types: HashMap<Field, Vec<u8>> = HashMap::new();
+        with_types(array, |node| {
+            if let Some(dtype) = node.dtype() {
+                return Ok(LogicalType::Dtype(dtype.to_vec()));
+            }
+            let field = self.encoded_type(node)?.with_name("");
+            if let Some(known) = types.get(&field) {
+                return Ok(LogicalType::Dtype(known.clone()));
+            }
+            // An exporter writes the types of arrays without values too.
+            let none = self.encode_as_it_is(&Arc::new(Schema::new(vec![field.clone()])), &[])?;
+            let dtype = none.root().map_err(failed)?.dtype().unwrap_or_default().to_vec();
+            types.insert(field, dtype.clone());
+            Ok(LogicalType::Dtype(dtype))
+        })
     }
 
     /// A node's type, whoever wrote it; without a name.
@@ -105,4 +142,29 @@ impl Session {
         let none = || failed(ApiError::internal("its importer gave no column"));
         reader.schema().fields().first().map(|field| field.as_ref().clone()).ok_or_else(none)
     }
+}
+
+/// The array with other types, of which the one of each node is asked for.
+fn with_types(
+    array: EncodedArray,
+    mut logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,
+) -> Result<EncodedArray> {
+    let failed = |error| Error::data("cannot take an encoded array apart", error);
+    let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
+    for index in 0..array.n_nodes() {
+        let node = array.node(index).map_err(failed)?;
+        nodes.push(NodeParts {
+            encoding: node.encoding().to_owned(),
+            logical_type: logical_type(node)?,
+            length: node.length(),
+            metadata: node.metadata().to_vec(),
+            n_buffers: node.n_buffers() as u32,
+            n_children: node.n_children() as u32,
+        });
+        for i in 0..node.n_buffers() {
+            // SAFETY: the array is ours alone, and goes.
+            buffers.push(unsafe { node.take_buffer(i) }.map_err(failed)?);
+        }
+    }
+    EncodedArray::new(nodes, buffers).map_err(failed)
 }

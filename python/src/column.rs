@@ -3,8 +3,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use arrow_schema::FieldRef;
-use crossdock::Table as HostTable;
+use arrow_schema::{FieldRef, Schema};
+use crossdock::{Error, Table as HostTable};
+use crossdock_arrays::DeviceBatch;
 use pyo3::exceptions::PyIndexError;
 use pyo3::ffi;
 use pyo3::intern;
@@ -22,6 +23,7 @@ use crate::process::Own;
 use crate::schema::Field;
 use crate::session::Shared;
 use crate::table::{Held, combined, device_of, rows_of_slice};
+use crate::vortex_out;
 use crate::work::detached;
 
 /// One column of a table, on its device, in as many chunks as the table has batches.
@@ -213,6 +215,24 @@ impl Column {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.exported()?.stream_of_arrays(py, requested_schema)
+    }
+
+    /// The column as Vortex's protocol has it: nested tuples of (id, dtype, length, metadata, buffers, children), of nodes that
+    /// hold values as they are. What it gave is good for one consumer; each call gives new capsules of the same buffers.
+    fn __vortex_array_metadata__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let table = self.table()?;
+        let tree = detached(py, || {
+            let session = table.session();
+            let field = self.field.as_ref().clone().with_name("");
+            let schema = Arc::new(Schema::new(vec![field]));
+            let unnamed = |batch: &DeviceBatch| batch.clone().with_schema(schema.clone());
+            let batches =
+                table.batches().iter().map(unnamed).collect::<crossdock_plugin_api::Result<Vec<_>>>();
+            let batches = batches
+                .map_err(|error| Error::Data { what: "cannot give a column".into(), source: error })?;
+            session.encode_as_it_is(&schema, &batches)
+        })?;
+        vortex_out::tuples(py, tree)
     }
 
     /// The column as a DLPack tensor, as the array API standard has it. Its memory is lent to be read only, which consumers

@@ -126,7 +126,9 @@ impl EncodedArray {
     /// The tree as Vortex's protocol has it: nested tuples of (id, dtype, length, metadata, buffers, children). What it gave is
     /// good for one consumer; each call gives new capsules of the same buffers.
     fn __vortex_array_metadata__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        vortex_out::tuples(py, self.share()?)
+        let (session, tree) = (&self.held()?.shared.session, self.share()?);
+        let tree = detached(py, || session.with_vortex_types(tree))?;
+        vortex_out::tuples(py, tree)
     }
 
     /// A capsule `crossdock_encoded_array`: its pointer is to the struct of that name in crossdock.h. It is good for one

@@ -13,7 +13,7 @@ use crossdock_plugin_api::{
 
 use crate::wire::dtype;
 
-const CAPSULES: &str = "encoded-array";
+pub(crate) const CAPSULES: &str = "encoded-array";
 const BYTES: &str = "encodings";
 
 pub(crate) fn formats() -> Vec<Format> {

@@ -6,6 +6,7 @@
 
 pub mod cpu;
 mod device;
+mod export;
 mod import;
 pub mod job;
 pub mod kinds;
@@ -20,8 +21,8 @@ use arrow_schema::{Field, Schema};
 use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
-    BatchStream, Call, DecodePlan, Device, EncodedNode, Encoding, Error, Format, Host, Importer, Input,
-    Operator, Options, Owned, Plugin, Result, abi,
+    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
+    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, Sink, abi,
 };
 use std::sync::Arc;
 
@@ -33,7 +34,8 @@ use node::Node;
 pub struct Encodings {
     host: Host,
     memory: Memory,
-    formats: Vec<Format>,
+    imported: Vec<Format>,
+    exported: Vec<Format>,
     ids: Vec<&'static str>,
 }
 
@@ -41,10 +43,14 @@ impl Plugin for Encodings {
     fn create(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?;
         let ids = kinds::all().map(|kind| kind.id).collect();
-        Ok(Self { host, memory, formats: import::formats(), ids })
+        Ok(Self { host, memory, imported: import::formats(), exported: export::formats(), ids })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
         Some(self)
     }
 
@@ -53,9 +59,44 @@ impl Plugin for Encodings {
     }
 }
 
+impl Exporter for Encodings {
+    fn formats(&self) -> &[Format] {
+        &self.exported
+    }
+
+    fn plan(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        Format::named(&self.exported, format)?.check_options(options)?;
+        export::plan(schema, from)
+    }
+
+    fn begin(
+        &self,
+        _call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        Format::named(&self.exported, format)?.check_options(options)?;
+        if sink.is_some() {
+            return Err(Error::invalid_argument(format!(
+                "{format}: a sink was given, but the format gives a capsule"
+            )));
+        }
+        export::begin(&self.memory, schema)
+    }
+}
+
 impl Importer for Encodings {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.imported
     }
 
     fn open(
@@ -67,7 +108,7 @@ impl Importer for Encodings {
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
-        Format::named(&self.formats, format)?;
+        Format::named(&self.imported, format)?;
         options.only(format, &[])?;
         import::open(&self.host, &self.memory, call, format, input)
     }

@@ -52,7 +52,7 @@ WRONG = [
     "session.from_arrow(7)",
     "session.from_dlpack(7)",
     'session.from_dlpack(column, bools="nibbles")',
-    "session.encoded(column)",
+    "session.encoded(table)",
     "table[1.5]",
     "table.num_rows = 7",
     'table.write_ipc("x", "lz4")',

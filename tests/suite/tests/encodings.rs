@@ -199,3 +199,23 @@ fn the_plugin_says_before_it_is_loaded_what_it_decodes() {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("decodes: ") && text.contains("vortex.alprd"), "{text}");
 }
+
+#[test]
+fn types_are_turned_into_those_of_vortex_and_back_and_the_values_stay() {
+    let session = session(Device::CPU);
+    let array = session.with_vortex_types(above_a_thousand(&session, Device::CPU, &[5, -6], 0b11)).unwrap();
+    assert!((0..array.n_nodes()).all(|i| array.node(i).unwrap().dtype().is_some()));
+    let again = session.with_vortex_types(array).unwrap();
+    assert!(again.root().unwrap().schema().is_err());
+    let array = session.with_arrow_types(again).unwrap();
+    assert!((0..array.n_nodes()).all(|i| array.node(i).unwrap().schema().is_ok()));
+    let text = shown(&session, array);
+    assert!(text.contains("1005") && text.contains("994"), "{text}");
+
+    let duration = Field::new("", DataType::Duration(arrow_schema::TimeUnit::Second), false);
+    let parts = vec![node("vortex.primitive", &duration, 1, &[], 1, 0)];
+    let values = buffer(&session, Device::CPU, &[0; 8]).to_encoded();
+    let refused = session.with_vortex_types(EncodedArray::new(parts, vec![values]).unwrap());
+    let line = refused.err().unwrap().one_line();
+    assert!(line.contains("Vortex has no type for Arrow's Duration(s)"), "{line}");
+}
