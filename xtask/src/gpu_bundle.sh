@@ -56,7 +56,7 @@ if [ -n "$wanted" ]; then
   log="$logs/python"
   begin=$(date +%s%N)
   # shellcheck disable=SC2086 # the wrapper is a command line
-  ( cd "$here/unpacked" && ${CROSSDOCK_WRAP:-} "${PYTHON:-python3}" -m pytest -q -rs --tb=short -p no:cacheprovider \
+  ( cd "$here/unpacked" && ${CROSSDOCK_WRAP:-} "${PYTHON:-python3}" -m pytest -q -rfEs --tb=short -p no:cacheprovider \
     --confcutdir=tests/python/package tests/python/package ) > "$log" 2>&1 < /dev/null
   code=$?
   seconds=$(( ($(date +%s%N) - begin) / 1000000 ))
@@ -68,7 +68,7 @@ if [ -n "$wanted" ]; then
   printf '%-48s %8s %8s %8s %8s\n' python "$passed" "$bad" "$skipped" "$seconds"
   printf '%s{"program": "python", "exit": %d, "passed": %d, "failed": "%s", "skipped": %d, "seconds": %s}' \
     "$separator" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
-  if [ "$code" != 0 ]; then { grep -aE '^(FAILED|ERROR|E  )' "$log" || tail -5 "$log"; } | head -60 | sed 's/^/    /'; fi
+  if [ "$code" != 0 ]; then { grep -aE '^(FAILED|ERROR) ' "$log"; grep -aE '^E  ' "$log" || tail -5 "$log"; } | head -80 | sed 's/^/    /'; fi
   grep -a '^SKIPPED' "$log" | sed 's/^/    /'
 fi
 printf ']}\n' >> "$results"

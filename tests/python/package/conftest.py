@@ -57,6 +57,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker("cuda")
 
 
+def pytest_collection_finish():
+    """Tests look for what they left by a collection of all garbage: it need not go through all that was imported each time,
+    which would be most of what they do."""
+    gc.collect()
+    gc.freeze()
+
+
 def assert_nothing_held(session):
     """Everything that was made in the session has been given back."""
     for _ in range(3):

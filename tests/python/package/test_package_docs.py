@@ -9,6 +9,7 @@ import sys
 import crossdock as cd
 import pytest
 from conftest import ROOT
+from gpu_libraries import LIBRARIES, library_of
 
 README = (ROOT / "README.md").read_text()
 RECIPES = (ROOT / "docs" / "recipes.md").read_text()
@@ -59,6 +60,10 @@ def test_a_recipe_runs_as_written(heading, words, program, tmp_path, flights):
 
 @pytest.mark.parametrize(("heading", "words", "program"), ON_GPU, ids=[recipe[0] for recipe in ON_GPU])
 def test_a_recipe_runs_as_written_on_a_gpu(heading, words, program, tmp_path, flights, cuda):
+    # Skipped where the library does not work with this GPU by itself.
+    for name in LIBRARIES:
+        if re.search(rf"^(?:import|from) {name}\b", program, re.MULTILINE):
+            library_of(name)
     shutil.copy(flights, tmp_path / "flights.arrow")
     run(BEGIN.replace("cd.Session()", f"cd.Session({cuda!r})", 1) + program, tmp_path)
 

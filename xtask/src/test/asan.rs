@@ -75,6 +75,7 @@ fn package(workspace: &Workspace, built: &Path) -> Result<Outcome> {
     }
     let mut pytest = command();
     pytest.args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not cuda"]);
+    pytest.args(python::IN_PARALLEL);
     pytest.args(NO_USE.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
     stream::pytest(pytest.arg(format!("--confcutdir={}", python::PACKAGE)).arg(python::PACKAGE))
 }

@@ -19,6 +19,10 @@ const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/tes
 /// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
 pub const PACKAGE: &str = "tests/python/package";
 
+/// In as many processes as there are cores, up to what a machine of many has memory for; who is done early takes over from the
+/// others.
+pub const IN_PARALLEL: [&str; 6] = ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal"];
+
 /// Everything in Python that there are rules for.
 const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
 
@@ -42,7 +46,7 @@ pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
         let mut command = program("pytest");
         command.env("CROSSDOCK_BIN", crossdock);
         command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
-        command.args(["-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]);
+        command.args(["-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]).args(IN_PARALLEL);
         command
     };
     let package = || {
