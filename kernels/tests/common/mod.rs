@@ -6,7 +6,7 @@ mod emulated;
 use std::io::Write;
 use std::path::PathBuf;
 
-use crossdock_memory::{Buffer, Stream};
+use crossdock_memory::{Buffer, Device, Stream};
 use crossdock_test_support::{TestHost, devices};
 
 /// Bytes on the stream's device, beginning at an odd address.
@@ -20,18 +20,24 @@ pub fn buffer(stream: &Stream, bytes: &[u8]) -> Buffer {
 }
 
 /// Runs a test with a stream of each device that there is, and of one that emulates the CUDA sources.
-pub fn on_every_device(test: impl Fn(&Stream)) {
+pub fn on_every_device(test: impl Fn(&Stream) + Sync) {
     on_each_device(|stream, _| test(stream));
 }
 
-/// The same; the test is told whether the device is emulated, and thus slow.
-pub fn on_each_device(test: impl Fn(&Stream, bool)) {
+/// The same; the test is told whether the device is emulated, and thus slow. That goes on beside the others, and where there
+/// is a CUDA device nothing needs to stand for it.
+pub fn on_each_device(test: impl Fn(&Stream, bool) + Sync) {
     let host = TestHost::new();
-    devices().iter().for_each(|device| test(&host.stream(*device), false));
-    match emulated::stream(&host) {
+    let emulate = || match emulated::stream(&host) {
         Ok(stream) => test(&stream, true),
         Err(why) => drop(writeln!(std::io::stderr(), "skipped: emulated kernels: {why}")),
-    }
+    };
+    std::thread::scope(|scope| {
+        if !devices().contains(&Device::cuda(0)) {
+            scope.spawn(emulate);
+        }
+        devices().iter().for_each(|device| test(&host.stream(*device), false));
+    });
     host.assert_nothing_leaked();
 }
 
