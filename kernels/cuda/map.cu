@@ -1,39 +1,39 @@
 // Words that are there, or that count up, with what is to be done to each.
 #include "steps.cuh"
 
-// 16 bytes a thread and step, several under way at once; those at the ends of the target one by one. `of(i, words)` gives
-// the words from the i-th on that fill 16 bytes, `one(i)` one of them.
-template <class T, class Of, class One>
+// 16 bytes a thread and step, AT_ONCE of them under way, which lie so that a block writes without gaps; those at the ends of
+// the target one by one. `of(i, words)` gives the values from the i-th on that fill 16 bytes, `one(i)` one of them.
+template <class T, u32 AT_ONCE, class Of, class One>
 DEVICE void map_words(const Job& job, u32 steps, Target to, const Of& of, const One& one) {
-  const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
+  const u32 EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>);
   u64 n = to.len / sizeof(T);
   bool whole = ((u64)to.at & (sizeof(T) - 1)) == 0;
   u64 head = whole ? min64(n, ((0 - (u64)to.at) & 15) / sizeof(T)) : n;
   u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
 #pragma unroll 1
-  for (u64 v = job.thread; v < vectors; v += AT_ONCE * job.threads) {
-    T words[AT_ONCE * EACH];
+  for (u64 v = job.thread / THREADS * AT_ONCE * THREADS + threadIdx.x; v < vectors; v += AT_ONCE * job.threads) {
+    Register<T> words[AT_ONCE * WORDS];
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      u64 place = min64(v + k * job.threads, vectors - 1);
-      of(head + place * EACH, words + k * EACH);
+      u64 place = min64(v + k * THREADS, vectors - 1);
+      of(head + place * EACH, words + k * WORDS);
     }
-    take_steps(job, steps, words);
+    take_steps<T>(job, steps, words);
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      u64 place = v + k * job.threads;
+      u64 place = v + k * THREADS;
       if (place >= vectors) break;
       Pair pair;
-      memcpy(&pair, words + k * EACH, 16);
+      memcpy(&pair, words + k * WORDS, 16);
       store128(to.at + (head + place * EACH) * sizeof(T), pair);
     }
   }
 #pragma unroll 1
   for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
     u64 at = i < head ? i : after + (i - head);
-    T words[1] = {one(at)};
-    take_steps(job, steps, words);
-    put_word(to, at, words[0]);
+    Register<T> words[1] = {one(at)};
+    take_steps<T>(job, steps, words);
+    put_word(to, at, (T)words[0]);
   }
 }
 
@@ -41,17 +41,12 @@ template <class T>
 DEVICE void map(const Job& job, u32 steps, Bytes from, Target to) {
   if (from.len < to.len) return;
   auto one = [=](u64 i) { return word_at<T>(from, i); };
-  auto of = [=](u64 i, T* words) {
+  auto of = [=](u64 i, Register<T>* words) {
     const u8* at = from.at + i * sizeof(T);
-    if (((u64)at & 15) == 0) {
-      Pair pair = aligned128(at);
-      memcpy(words, &pair, 16);
-      return;
-    }
-#pragma unroll
-    for (u32 e = 0; e < 16 / sizeof(T); e++) words[e] = one(i + e);
+    Pair pair = ((u64)at & 15) == 0 ? aligned128(at) : Pair{bytewise(at, 8), bytewise(at + 8, 8)};
+    memcpy(words, &pair, 16);
   };
-  map_words<T>(job, steps, to, of, one);
+  map_words<T, 4>(job, steps, to, of, one);
 }
 
 KERNEL(crossdock_map) {
@@ -70,15 +65,22 @@ KERNEL(crossdock_map) {
 template <class T>
 DEVICE void sequence(const Job& job, u32 steps, T base, T step, Target to) {
   auto one = [=](u64 i) { return (T)(base + (T)i * step); };
-  auto of = [=](u64 i, T* words) {
-    T word = one(i);
+  auto of = [=](u64 i, Register<T>* words) {
+    T value = one(i);
 #pragma unroll
-    for (u32 e = 0; e < 16 / sizeof(T); e++, word = (T)(word + step)) words[e] = word;
+    for (u32 w = 0; w < 16 / sizeof(Register<T>); w++) {
+      words[w] = 0;
+      each_value<T>(words[w], [&](T) {
+        T now = value;
+        value = (T)(value + step);
+        return now;
+      });
+    }
   };
-  map_words<T>(job, steps, to, of, one);
+  map_words<T, 8>(job, steps, to, of, one);
 }
 
-KERNEL(crossdock_sequence) {
+KERNEL_BLOCKS(crossdock_sequence, 4) {
   PARAMS(BASE, STEP, TO, WIDTH, STEPS);
   FIND_JOB;
   Target to = job.write(TO);

@@ -18,9 +18,9 @@ DEVICE u64 patch(const Job& job, u32 steps, Bytes indices, u32 index_width, u64 
       found = min64(found, i);
       continue;
     }
-    T word[1] = {word_at<T>(values, i)};
-    take_steps(job, steps, word);
-    put_word(to, place, word[0]);
+    Register<T> word[1] = {word_at<T>(values, i)};
+    take_steps<T>(job, steps, word);
+    put_word(to, place, (T)word[0]);
   }
   return found;
 }

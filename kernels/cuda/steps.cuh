@@ -42,33 +42,56 @@ DEVICE u64 scaled(u64 word, u64 factor) {
   return word;
 }
 
+// What values are held in: one to a register, or those of less than 4 bytes packed.
+template <class T>
+struct Packing {
+  typedef u32 Type;
+};
+template <>
+struct Packing<u64> {
+  typedef u64 Type;
+};
+template <class T>
+using Register = typename Packing<T>::Type;
+
+template <class T, class Of>
+DEVICE void each_value(Register<T>& word, const Of& of) {
+  const u32 BITS = sizeof(T) * 8;
+  Register<T> all = 0;
+#pragma unroll
+  for (u32 at = 0; at < sizeof(Register<T>) * 8; at += BITS) all |= (Register<T>)of((T)(word >> at)) << at;
+  word = all;
+}
+
 // The steps are the job's arguments from `first` on, two each. Which they are, is the same for all threads, so that a choice
-// for each of them costs little beside N values.
+// for each of them costs little beside N words.
 template <class T, u32 N>
-DEVICE void take_steps(const Job& job, u32 first, T (&values)[N]) {
+DEVICE void take_steps(const Job& job, u32 first, Register<T> (&words)[N]) {
 #pragma unroll 1
   for (u32 i = first; i + 1 < job.n; i += 2) {
     u64 operand = job.value(i + 1);
     switch (job.value(i)) {
       case STEP_ADD:
 #pragma unroll
-        for (u32 k = 0; k < N; k++) values[k] = (T)(values[k] + (T)operand);
+        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return (T)(value + (T)operand); });
         break;
       case STEP_XOR:
 #pragma unroll
-        for (u32 k = 0; k < N; k++) values[k] = (T)(values[k] ^ (T)operand);
+        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return (T)(value ^ (T)operand); });
         break;
       case STEP_ZIGZAG:
 #pragma unroll
-        for (u32 k = 0; k < N; k++) values[k] = (T)((T)(values[k] >> 1) ^ (T)(0 - (values[k] & 1)));
+        for (u32 k = 0; k < N; k++) {
+          each_value<T>(words[k], [](T value) { return (T)((T)(value >> 1) ^ (T)(0 - (value & 1))); });
+        }
         break;
       case STEP_TO_FLOAT:
 #pragma unroll
-        for (u32 k = 0; k < N; k++) values[k] = to_float(values[k]);
+        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [](T value) { return to_float(value); });
         break;
       case STEP_SCALE:
 #pragma unroll
-        for (u32 k = 0; k < N; k++) values[k] = scaled(values[k], operand);
+        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return scaled(value, operand); });
         break;
     }
   }

@@ -53,20 +53,20 @@ DEVICE void load_codes(const u8* at, C (&codes)[N]) {
   }
 }
 
-// Where the values, and the codes of 16 bytes of them, lie as they should: 16 bytes a thread and step, two under way. Answers
-// how many values from the first on were taken, all of them or of the target's whole 16 bytes.
-template <class T, class C>
-DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_bit, Bytes values, Target to, u64& found) {
-  const u32 EACH = 16 / sizeof(T), AT_ONCE = 2;
-  u64 vectors = to.len / 16, limit = values.len / sizeof(T);
-  const T* table = (const T*)values.at;
+// Where the values, and the codes of 16 bytes of them, lie as they should: 16 bytes a thread and step, two under way. `at`
+// gives the value that a code numbers. Answers how many values from the first on were taken: those of the target's whole 16
+// bytes.
+template <class T, class C, class At>
+DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_bit, u64 limit, Target to, u64& found, const At& value_of) {
+  const u32 EACH = 16 / sizeof(T), AT_ONCE = 4;
+  u64 vectors = to.len / 16;
 #pragma unroll 1
-  for (u64 v = job.thread; v < vectors; v += AT_ONCE * job.threads) {
+  for (u64 v = job.thread / THREADS * AT_ONCE * THREADS + threadIdx.x; v < vectors; v += AT_ONCE * job.threads) {
     C code[AT_ONCE][EACH];
     T value[AT_ONCE][EACH];
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      load_codes(codes.at + min64(v + k * job.threads, vectors - 1) * EACH * sizeof(C), code[k]);
+      load_codes(codes.at + min64(v + k * THREADS, vectors - 1) * EACH * sizeof(C), code[k]);
     }
     bool bad = false;
 #pragma unroll
@@ -76,12 +76,12 @@ DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_b
         bool there = (u64)code[k][e] < limit;
         bad |= !there;
         // What is null comes as it will.
-        value[k][e] = there ? __ldg(table + code[k][e]) : (T)0;
+        value[k][e] = there ? value_of(code[k][e]) : (T)0;
       }
     }
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
-      u64 place = v + k * job.threads;
+      u64 place = v + k * THREADS;
       if (place >= vectors) break;
       Pair pair;
       memcpy(&pair, value[k], 16);
@@ -98,6 +98,23 @@ DEVICE u64 take_aligned(const Job& job, Bytes codes, Bytes validity, u64 first_b
   return vectors * EACH;
 }
 
+// Values of so many bytes at most each block brings close first.
+#define HELD_BYTES 2048
+
+template <class T, class C>
+DEVICE u64 take_by(const Job& job, Bytes codes, Bytes validity, u64 first_bit, Bytes values, Target to, u64& found) {
+  const T* far = (const T*)values.at;
+  u64 limit = values.len / sizeof(T);
+  if (values.len > HELD_BYTES) {
+    return take_aligned<T, C>(job, codes, validity, first_bit, limit, to, found, [=](C code) { return __ldg(far + code); });
+  }
+  __shared__ u64 held[HELD_BYTES / 8];
+  T* table = (T*)held;
+  for (u32 i = threadIdx.x; i < limit; i += THREADS) table[i] = __ldg(far + i);
+  __syncthreads();
+  return take_aligned<T, C>(job, codes, validity, first_bit, limit, to, found, [=](C code) { return table[code]; });
+}
+
 template <class T>
 DEVICE u64 take(const Job& job, Bytes codes, u32 code_width, Bytes validity, u64 first_bit, Bytes values, Target to) {
   u64 n = to.len / sizeof(T), limit = values.len / sizeof(T), found = NOTHING, done = 0;
@@ -105,10 +122,10 @@ DEVICE u64 take(const Job& job, Bytes codes, u32 code_width, Bytes validity, u64
   if constexpr (sizeof(T) <= 8) {
     bool whole = (((u64)to.at | (u64)codes.at) & 15) == 0 && ((u64)values.at & (sizeof(T) - 1)) == 0;
     switch (whole ? code_width : 0) {
-      case 1: done = take_aligned<T, u8>(job, codes, validity, first_bit, values, to, found); break;
-      case 2: done = take_aligned<T, u16>(job, codes, validity, first_bit, values, to, found); break;
-      case 4: done = take_aligned<T, u32>(job, codes, validity, first_bit, values, to, found); break;
-      case 8: done = take_aligned<T, u64>(job, codes, validity, first_bit, values, to, found); break;
+      case 1: done = take_by<T, u8>(job, codes, validity, first_bit, values, to, found); break;
+      case 2: done = take_by<T, u16>(job, codes, validity, first_bit, values, to, found); break;
+      case 4: done = take_by<T, u32>(job, codes, validity, first_bit, values, to, found); break;
+      case 8: done = take_by<T, u64>(job, codes, validity, first_bit, values, to, found); break;
     }
   }
 #pragma unroll 1
@@ -143,9 +160,8 @@ KERNEL(crossdock_take) {
   report(job.write(CELL), found);
 }
 
-// Each warp has its part of a tile, and goes through it 32 times EACH values at a time. The run of a lane's first value, and
-// of the others, is counted along the few ends that lie among these.
-#define TILE_STEPS 8
+// Values that a warp writes at a time: each of its lanes knows of 32 where runs begin.
+#define PART 1024
 
 struct Ends {
   Bytes from;
@@ -153,16 +169,15 @@ struct Ends {
 
   __device__ __forceinline__ u64 operator[](u64 i) const { return (u64)integer_at(from, i, width, false); }
 
-  // The first from `low` on, and before `high`, that is above `place`: the run that the value there is of.
-  __device__ __forceinline__ u64 run_of(u64 low, u64 high, u64 place) const {
+  // The first of `n` that is above `place`: the run that the value there is of. The lanes of a warp look together.
+  __device__ __forceinline__ u64 run_of(u64 n, u64 place) const {
+    u64 low = 0, high = n;
 #pragma unroll 1
     while (low < high) {
-      u64 middle = low + (high - low) / 2;
-      if ((*this)[middle] <= place) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
+      u64 step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step - 1;
+      u32 below = __popc(__ballot_sync(WARP, probe < high && (*this)[probe] <= place));
+      high = min64(high, low + (below + 1) * step - 1);
+      low = min64(high, low + below * step);
     }
     return low;
   }
@@ -181,38 +196,70 @@ struct Ends {
   }
 };
 
-// How many places there are.
+// Where runs begin among a part's values: of a lane's 32, as bits, and how many do before those.
+struct Begins {
+  u32 bits;
+  u32 before;
+
+  // How many begin up to value `i`, and which of the 32 from it on do.
+  __device__ __forceinline__ u32 up_to(u32 i, u32& from) const {
+    u32 word = __shfl_sync(WARP, bits, i / 32), counted = __shfl_sync(WARP, before, i / 32);
+    from = word >> i % 32;
+    return counted + __popc(word & ((2u << i % 32) - 1));
+  }
+};
+
+// Those of the runs from `base` on. Ends that do not rise are told elsewhere: whatever they are, this comes to an end.
+DEVICE Begins begins_of(const Ends& ends, u64 base, u64 runs, u64 origin, u64 covered) {
+  __shared__ u32 marks[THREADS];
+  u32 lane = threadIdx.x % 32;
+  u32* mine = marks + threadIdx.x - lane;
+  mine[lane] = 0;
+  __syncwarp();
+#pragma unroll 1
+  for (u64 run = base; run <= base + PART; run += 32) {
+    u64 end = run + lane < runs ? ends[run + lane] : NOTHING;
+    u64 place = end - origin;
+    if (end >= origin && place < PART) atomicOr(mine + place / 32, 1u << place % 32);
+    if (__ballot_sync(WARP, end >= covered)) break;
+  }
+  __syncwarp();
+  Begins begins = {mine[lane], 0};
+  u32 all = __popc(begins.bits);
+#pragma unroll
+  for (u32 step = 1; step < 32; step *= 2) {
+    u32 lower = __shfl_sync(WARP, all, lane - step);
+    if (lane >= step) all += lower;
+  }
+  begins.before = all - __popc(begins.bits);
+  return begins;
+}
+
+// How many places there are. Each warp has as many parts as the others, one after the other.
 template <class T>
 DEVICE u64 expand(const Job& job, const Ends& ends, u64 first, Bytes values, Target to) {
   const u32 EACH = sizeof(T) < 16 ? 16 / sizeof(T) : 1;
-  const u64 STEP = 32 * EACH, PART = STEP * TILE_STEPS, TILE = THREADS / 32 * PART;
   u64 n = to.len / sizeof(T), runs = min64(ends.from.len / ends.width, values.len / sizeof(T));
   if (runs == 0) return n;
   bool whole = ((u64)to.at & 15) == 0;
+  u64 warps = job.threads / 32, parts = (n + PART - 1) / PART, each = (parts + warps - 1) / warps;
+  u64 begin = job.thread / 32 * each * PART, stop = min64(n, begin + each * PART);
+  if (begin >= stop) return n;
+  u64 base = ends.run_of(runs, first + begin);
 #pragma unroll 1
-  for (u64 tile = job.thread / THREADS * TILE; tile < n; tile += job.threads / THREADS * TILE) {
-    u64 begin = tile + threadIdx.x / 32 * PART, end = min64(n, begin + PART);
-    if (begin >= end) continue;
-    // All threads of a warp look for the same, at the same addresses.
-    u64 base = ends.run_of(0, runs, first + begin);
+  for (; begin < stop; begin += PART) {
+    u64 end = min64(stop, begin + PART);
+    Begins begins = begins_of(ends, base, runs, first + begin, first + end);
 #pragma unroll 1
-    for (u64 at = begin; at < end; at += STEP) {
-      u64 i = at + threadIdx.x % 32 * EACH;
-      u64 run[EACH];
-#pragma unroll
-      for (u32 e = 0; e < EACH; e++) run[e] = base;
-      // Ends at or before a value's place lie before its run. Those that do not rise end this early, and are told.
-      u64 last = first + min64(at + STEP, end) - 1;
-#pragma unroll 1
-      for (; base < runs; base++) {
-        u64 above = ends[base];
-        if (above > last) break;
-#pragma unroll
-        for (u32 e = 0; e < EACH; e++) run[e] += above <= first + i + e;
-      }
+    for (u32 at = 0; at < PART; at += 32 * EACH) {
+      u32 lane_at = at + threadIdx.x % 32 * EACH, next;
+      u64 i = begin + lane_at, run = base + begins.up_to(lane_at, next);
       T words[EACH];
 #pragma unroll
-      for (u32 e = 0; e < EACH; e++) words[e] = value_at<T>(values, min64(run[e], runs - 1));
+      for (u32 e = 0; e < EACH; e++) {
+        if (e > 0) run += next >> e & 1;
+        words[e] = value_at<T>(values, min64(run, runs - 1));
+      }
       if (sizeof(T) < 16 && whole && i + EACH <= end) {
         Pair pair;
         memcpy(&pair, words, 16);
@@ -224,6 +271,8 @@ DEVICE u64 expand(const Job& job, const Ends& ends, u64 first, Bytes values, Tar
         if (i + e < end) put_value(to, i + e, words[e]);
       }
     }
+    u32 none;
+    base += begins.up_to(PART - 1, none);
   }
   return n;
 }

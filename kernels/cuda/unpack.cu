@@ -17,35 +17,44 @@ DEVICE u32 first_of_row(u32 row) {
   return order * 16 + (row & 7) * 128;
 }
 
-// 16 bytes of a row, at any address.
+// The same bits in every value of a word.
 template <class T>
-DEVICE void load_row(const u8* at, bool aligned, T (&words)[16 / sizeof(T)]) {
-  Pair pair = aligned ? aligned128(at) : Pair{bytewise(at, 8), bytewise(at + 8, 8)};
-  memcpy(words, &pair, 16);
+DEVICE Register<T> in_each(T bits) {
+  Register<T> word = 0;
+  each_value<T>(word, [=](T) { return bits; });
+  return word;
+}
+
+// So many of the lowest bits.
+template <class T>
+DEVICE T lowest(u32 bits) {
+  return bits >= sizeof(T) * 8 ? (T)-1 : (T)(((T)1 << bits) - 1);
 }
 
 // A lane's bits in order, for all lanes of 16 bytes: the word that the next value begins in, and the one after it, which is
-// under way before it is needed.
+// under way before it is needed. Lanes of less than 4 bytes are shifted together, and what comes from the lane beside is
+// masked.
 template <class T>
 struct Lanes {
-  static const u32 BITS = sizeof(T) * 8, EACH = 16 / sizeof(T);
+  static const u32 BITS = sizeof(T) * 8, WORDS = 16 / sizeof(Register<T>);
   const u8* next_row;
   u32 rows_left;
   u32 at;
   bool aligned;
-  T now[EACH];
-  T next[EACH];
+  Register<T> now[WORDS];
+  Register<T> next[WORDS];
 
   __device__ __forceinline__ void load() {
     if (rows_left == 0) return;
-    load_row(next_row, aligned, next);
+    Pair pair = aligned ? aligned128(next_row) : Pair{bytewise(next_row, 8), bytewise(next_row + 8, 8)};
+    memcpy(next, &pair, 16);
     next_row += ROW_BYTES;
     rows_left--;
   }
 
   __device__ __forceinline__ void advance() {
 #pragma unroll
-    for (u32 e = 0; e < EACH; e++) now[e] = next[e];
+    for (u32 w = 0; w < WORDS; w++) now[w] = next[w];
     load();
   }
 
@@ -55,22 +64,22 @@ struct Lanes {
     at = 0;
     aligned = ((u64)block & 15) == 0;
 #pragma unroll
-    for (u32 e = 0; e < EACH; e++) next[e] = 0;
+    for (u32 w = 0; w < WORDS; w++) next[w] = 0;
     load();
     advance();
   }
 
   // The next value of each lane.
-  __device__ __forceinline__ void take(u32 bits, T mask, T* values) {
-    u32 end = at + bits;
+  __device__ __forceinline__ void take(u32 bits, Register<T>* values) {
+    u32 end = at + bits, here = BITS - at;
+    Register<T> mask = in_each<T>(lowest<T>(end > BITS ? here : bits));
 #pragma unroll
-    for (u32 e = 0; e < EACH; e++) values[e] = (T)(now[e] >> at);
+    for (u32 w = 0; w < WORDS; w++) values[w] = now[w] >> at & mask;
     if (end > BITS) {
+      mask = in_each<T>((T)(lowest<T>(bits) ^ lowest<T>(here)));
 #pragma unroll
-      for (u32 e = 0; e < EACH; e++) values[e] |= (T)(next[e] << (BITS - at));
+      for (u32 w = 0; w < WORDS; w++) values[w] |= next[w] << here & mask;
     }
-#pragma unroll
-    for (u32 e = 0; e < EACH; e++) values[e] &= mask;
     at = end;
     if (end >= BITS) {
       at = end - BITS;
@@ -79,23 +88,30 @@ struct Lanes {
   }
 };
 
-// Values that are worked on together: as many as registers hold.
-template <class T>
-DEVICE constexpr u32 rows_at_once() {
-  return sizeof(T) == 1 ? 2 : sizeof(T) == 2 ? 4 : 8;
+// Rows that are worked on together: as many as registers hold.
+#define ROWS_AT_ONCE 8
+
+// All rows of a block are under way to the second cache before the first is waited for; its eight threads share them.
+DEVICE void fetch_block(const u8* block, u32 bits, u32 column) {
+#ifndef EMULATED
+#pragma unroll 1
+  for (u32 row = column; row < bits; row += ROW_THREADS) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(block + row * ROW_BYTES));
+  }
+#endif
 }
 
 template <class T>
 DEVICE void unpack(const Job& job, u32 steps, Bytes packed, u32 bits, u64 first, Target to) {
-  const u32 BITS = sizeof(T) * 8, EACH = 16 / sizeof(T), ROWS = rows_at_once<T>();
+  const u32 BITS = sizeof(T) * 8, EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>), ROWS = ROWS_AT_ONCE;
   u64 n = to.len / sizeof(T), blocks = n == 0 ? 0 : (first + n - 1) / BLOCK_VALUES + 1;
   // There are as many blocks as that, or nothing is done: a launcher gives no fewer.
   if (first >= BLOCK_VALUES || bits > BITS || packed.len / ROW_BYTES < blocks * bits) return;
-  T mask = bits == BITS ? (T)-1 : (T)(((T)1 << bits) - 1);
   u32 column = (u32)job.thread % ROW_THREADS;
   bool whole = (((u64)to.at - first * sizeof(T)) & 15) == 0;
 #pragma unroll 1
   for (u64 b = job.thread / ROW_THREADS; b < blocks; b += job.threads / ROW_THREADS) {
+    fetch_block(packed.at + b * bits * ROW_BYTES, bits, column);
     Lanes<T> lanes;
     lanes.begin(packed.at + b * bits * ROW_BYTES + column * 16, bits);
     // Of the block's first value in the target; it may lie before it.
@@ -104,22 +120,24 @@ DEVICE void unpack(const Job& job, u32 steps, Bytes packed, u32 bits, u64 first,
     u8* place = to.at + begin * sizeof(T);
 #pragma unroll 1
     for (u32 row = 0; row < BITS; row += ROWS) {
-      T values[ROWS * EACH];
+      Register<T> values[ROWS * WORDS];
 #pragma unroll
-      for (u32 r = 0; r < ROWS; r++) lanes.take(bits, mask, values + r * EACH);
-      take_steps(job, steps, values);
+      for (u32 r = 0; r < ROWS; r++) lanes.take(bits, values + r * WORDS);
+      take_steps<T>(job, steps, values);
 #pragma unroll
       for (u32 r = 0; r < ROWS; r++) {
         u32 at = first_of_row(row + r) + column * EACH;
         if (inside) {
           Pair pair;
-          memcpy(&pair, values + r * EACH, 16);
+          memcpy(&pair, values + r * WORDS, 16);
           store128(place + at * sizeof(T), pair);
         } else {
 #pragma unroll
           for (u32 e = 0; e < EACH; e++) {
             u64 i = begin + at + e;
-            if (b * BLOCK_VALUES + at + e >= first && i < n) put_word(to, i, values[r * EACH + e]);
+            Register<T> word = values[r * WORDS + e / (EACH / WORDS)];
+            if (b * BLOCK_VALUES + at + e < first || i >= n) continue;
+            put_word(to, i, (T)(word >> e % (EACH / WORDS) * BITS % (sizeof(word) * 8)));
           }
         }
       }

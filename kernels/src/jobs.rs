@@ -92,6 +92,12 @@ fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
     (steps / steps_each).min(most).max(steps.min(wave)) as u32
 }
 
+/// For one that looks for where it begins, and is the faster the longer it goes on from there: sixteen tiles each, where that
+/// leaves a wave.
+pub(crate) fn chunks(tiles: usize) -> u32 {
+    (tiles / 16).min(65536).max(tiles.min(WAVE)).max(1) as u32
+}
+
 /// Likewise for one that ends in an addition to a cell by each block.
 pub(crate) fn summing_blocks(bytes: usize) -> u32 {
     wave_blocks(bytes / 4)

@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks, parts};
+use crate::jobs::{JobArg, blocks, chunks, long_blocks};
 use crate::steps::{self, Step, Stepped, with_word};
 use crate::table::kernel;
 use crate::{Checks, Words, bits};
@@ -31,8 +31,8 @@ kernel!(
     expand
 );
 
-/// Of what a block of threads expands at a time, as take.cu has it.
-const TILE_BYTES: usize = 256 * 16 * 8;
+/// Values that a block of threads expands at a time, as take.cu has it.
+const TILE: usize = 8 * 1024;
 
 /// Whole numbers without a sign in a buffer, of 1, 2, 4 or 8 bytes, from byte `at` on.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +154,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&TAKE, blocks(bytes), args)?;
+        self.push(&TAKE, long_blocks(bytes), args)?;
         Ok(cell)
     }
 
@@ -185,7 +185,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&EXPAND_RUNS, parts(bytes, TILE_BYTES), args)?;
+        self.push(&EXPAND_RUNS, chunks(len.div_ceil(TILE)), args)?;
         Ok(cell)
     }
 }

@@ -4,7 +4,7 @@ use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
 use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks, parts};
+use crate::jobs::{JobArg, blocks, long_blocks, parts};
 use crate::steps::{self, Step, Stepped, with_word};
 use crate::table::kernel;
 
@@ -143,7 +143,7 @@ impl<'a> Checks<'a> {
             JobArg::write(to, words.at, words.bytes())?,
             JobArg::Value(words.width_bytes as u64),
         ];
-        self.push(&SEQUENCE, blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
+        self.push(&SEQUENCE, long_blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
     }
 }
 

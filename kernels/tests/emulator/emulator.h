@@ -70,6 +70,13 @@ static inline unsigned long long atomicAdd(unsigned long long* at, unsigned long
   return old;
 }
 
+// Only of what the threads of a block share, which is no range of the launch.
+static inline unsigned atomicOr(unsigned* at, unsigned value) {
+  unsigned old = *at;
+  *at |= value;
+  return old;
+}
+
 static inline void __syncthreads() { meet_block(); }
 static inline void __syncwarp() { meet_warp(); }
 int __syncthreads_or(int value);

@@ -168,10 +168,12 @@ pub fn patch(case: &Case<'_>) {
 
 pub fn take(case: &Case<'_>) {
     for (width, code_width) in [1, 2, 4, 8, 16, 32].into_iter().flat_map(|w| WIDTHS.map(|c| (w, c))) {
-        let n_values = case.below(200);
+        // Few enough to be held close, or more.
+        let n_values = case.below([200, 3000][case.below(2)]);
         let values = case.bytes(n_values * width);
         let noise = case.below(2) * 3;
-        let mut codes: Vec<u64> = (0..case.n).map(|_| case.below(n_values.max(1)) as u64).collect();
+        let mut codes: Vec<u64> =
+            (0..case.n).map(|_| low(case.below(n_values.max(1)) as u64, 8 * code_width)).collect();
         for _ in 0..noise.min(case.n) {
             let i = case.below(case.n);
             codes[i] = low(case.word() >> case.below(64), 8 * code_width);
