@@ -6,10 +6,13 @@ mod common;
 use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
-use arrow_array::{ArrayRef, BinaryViewArray, BooleanArray, DictionaryArray, Int32Array, StringArray};
-use arrow_schema::DataType;
+use arrow_array::{
+    ArrayRef, BinaryViewArray, BooleanArray, DictionaryArray, Int16Array, Int32Array, ListViewArray,
+    RunArray, StringArray, UnionArray,
+};
+use arrow_schema::{DataType, Field, UnionMode};
 use common::{Dock, samples};
-use crossdock_arrays::{DeviceBatch, first_difference};
+use crossdock_arrays::{DeviceBatch, Level, first_difference, validate};
 use crossdock_memory::{Device, Stream};
 use crossdock_plugin_api::Code;
 use crossdock_test_support::devices;
@@ -22,9 +25,10 @@ fn is_refused(data_type: &DataType, device: Device) -> bool {
     use DataType::*;
     let below = |field: &arrow_schema::FieldRef| is_refused(field.data_type(), device);
     match data_type {
-        Union(..) | RunEndEncoded(..) | ListView(_) | LargeListView(_) => true,
-        Utf8View | BinaryView => device != Device::CPU,
+        Utf8View | BinaryView | Union(_, UnionMode::Dense) => device != Device::CPU,
+        Union(fields, UnionMode::Sparse) => fields.iter().any(|(_, field)| below(field)),
         List(field) | LargeList(field) | FixedSizeList(field, _) | Map(field, _) => below(field),
+        ListView(field) | LargeListView(field) | RunEndEncoded(_, field) => below(field),
         Struct(fields) => fields.iter().any(below),
         _ => false,
     }
@@ -36,6 +40,7 @@ fn parts(batch: &DeviceBatch) -> Vec<DeviceBatch> {
 
 fn assert_is_all_of(parts: &[DeviceBatch], whole: &DeviceBatch, stream: &Stream, what: &DataType) {
     assert_eq!(whole.len(), parts.iter().map(DeviceBatch::len).sum::<usize>());
+    validate(whole, Level::Full, stream).unwrap_or_else(|e| panic!("{what}: {e}"));
     let mut from = 0;
     for part in parts {
         let piece = whole.slice(from, part.len()).unwrap();
@@ -141,4 +146,70 @@ fn views_go_on_pointing_at_their_own_data() {
     let parts = [dock.batch(&[views("one")]), dock.batch(&[views("two")]), dock.batch(&[views("three")])];
     let whole = DeviceBatch::concatenate(&parts, &dock.cpu).unwrap();
     assert_is_all_of(&parts, &whole, &dock.cpu, &DataType::BinaryView);
+}
+
+fn list_views(first: i32) -> ArrayRef {
+    let values = Arc::new(Int32Array::from_iter_values(first..first + 4));
+    let item = Arc::new(Field::new_list_field(DataType::Int32, true));
+    Arc::new(ListViewArray::new(item, vec![2, 0, 1].into(), vec![2, 1, 0].into(), values, None))
+}
+
+fn dense_unions(first: i32) -> ArrayRef {
+    let fields = [(7, Field::new("n", DataType::Int32, true)), (3, Field::new("s", DataType::Utf8, true))];
+    let fields = fields.map(|(id, field)| (id, Arc::new(field))).into_iter().collect();
+    let numbers = Arc::new(Int32Array::from_iter_values(first..first + 3));
+    let texts = Arc::new(StringArray::from(vec![format!("one {first}"), format!("two {first}")]));
+    let (ids, offsets) = (vec![7, 3, 7, 3].into(), vec![2, 0, 0, 1].into());
+    Arc::new(UnionArray::try_new(fields, ids, Some(offsets), vec![numbers, texts]).unwrap())
+}
+
+#[test]
+fn rows_go_on_pointing_at_their_own_values() {
+    let dock = Dock::new();
+    for (device, of) in
+        [list_views, dense_unions].into_iter().flat_map(|of| devices().iter().map(move |d| (*d, of)))
+    {
+        let stream = dock.host.stream(device);
+        let part = |first| dock.batch(&[of(first)]).move_to(&stream, device).unwrap();
+        let parts = [part(1), part(100).slice(1, 2).unwrap(), part(7).slice(0, 0).unwrap(), part(1000)];
+        let data_type = parts[0].columns()[0].data_type().clone();
+        if is_refused(&data_type, device) {
+            assert_eq!(DeviceBatch::concatenate(&parts, &stream).unwrap_err().code(), Code::UNSUPPORTED);
+            continue;
+        }
+        let whole = DeviceBatch::concatenate(&parts, &stream).unwrap();
+        assert_is_all_of(&parts, &whole, &stream, &data_type);
+    }
+}
+
+fn runs(ends: &[i16]) -> ArrayRef {
+    let values: Vec<i32> = (0..ends.len() as i32).collect();
+    Arc::new(RunArray::try_new(&Int16Array::from(ends.to_vec()), &Int32Array::from(values)).unwrap())
+}
+
+#[test]
+fn runs_are_cut_where_their_slices_begin_and_end() {
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let stream = dock.host.stream(device);
+        let batch = dock.batch(&[runs(&[2, 5, 6, 10])]).move_to(&stream, device).unwrap();
+        // Within one run, over several, to the last end, before the first run's, and nothing.
+        let parts: Vec<_> = [(3, 1), (1, 5), (5, 5), (0, 1), (7, 0), (9, 1)]
+            .iter()
+            .map(|(offset, len)| batch.slice(*offset, *len).unwrap())
+            .collect();
+        let whole = DeviceBatch::concatenate(&parts, &stream).unwrap();
+        assert_is_all_of(&parts, &whole, &stream, batch.columns()[0].data_type());
+        // One run for each that a part has rows in.
+        assert_eq!(whole.columns()[0].children()[0].len(), 1 + 3 + 2 + 1 + 1);
+    }
+}
+
+#[test]
+fn more_rows_than_run_ends_reach_are_refused_in_words() {
+    let dock = Dock::new();
+    let batch = dock.batch(&[runs(&[20_000])]);
+    let error = DeviceBatch::concatenate(&[batch.clone(), batch], &dock.cpu).unwrap_err();
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    assert!(error.message().contains("40000 long, and 16-bit run ends reach to 32767"), "{error}");
 }

@@ -1,6 +1,6 @@
 //! The copies, and the arrays over them.
 
-use crossdock_kernels::{BitRange, Jobs};
+use crossdock_kernels::{BitRange, Checks, Jobs, Step, Words};
 use crossdock_memory::{Buffer, BufferMut, Copies, Error, Result, Stream};
 
 use super::plan::{Node, Plan};
@@ -26,20 +26,35 @@ pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec
         jobs.rebase_offsets(&mut block, rebase.to, rebase.n, rebase.width, rebase.base)?;
     }
     jobs.launch(stream)?;
+    let mut ends = Checks::new();
+    for part in &plan.ends {
+        let words = |first: usize, len: usize| Words {
+            at: part.to + first * part.width,
+            len,
+            width_bytes: part.width,
+        };
+        let before = part.n.saturating_sub(1);
+        if before > 0 {
+            ends.map(&part.from, part.at, &mut block, words(0, before), &[Step::Add(part.add as u64)])?;
+        }
+        ends.sequence(part.last as u64, 0, &mut block, words(before, 1), &[])?;
+    }
+    ends.run(stream)?;
     renumber(&plan, &mut block)?;
     let block = block.freeze(stream)?;
     roots.into_iter().map(|node| array(node, &block)).collect()
 }
 
-/// Views point into the buffers that come after those of the arrays before. On the host alone, where all copies have run.
+/// Views point into the buffers that come after those of the arrays before, and dense unions into children likewise. On the
+/// host alone, where all copies have run.
 fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
     const BYTES: usize = 16;
     const IN_PLACE: i32 = 12;
-    if plan.views.is_empty() {
+    if plan.views.is_empty() && plan.unions.is_empty() {
         return Ok(());
     }
     let bytes = block.host_slice_mut();
-    let bytes = bytes.ok_or_else(|| Error::internal("the host cannot reach views that lie in its memory"))?;
+    let bytes = bytes.ok_or_else(|| Error::internal("the host cannot reach what lies in its memory"))?;
     for part in &plan.views {
         let before = i32::try_from(part.buffers_before).map_err(|_| super::too_long())?;
         let views = bytes.get_mut(part.to..).unwrap_or_default();
@@ -49,6 +64,17 @@ fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
                 let buffer = word(8).wrapping_add(before).to_ne_bytes();
                 view[8..12].copy_from_slice(&buffer);
             }
+        }
+    }
+    for part in &plan.unions {
+        // An id that the type does not have stays wrong.
+        let mut before = [0i32; 256];
+        part.before.iter().for_each(|(id, n)| before[usize::from(*id as u8)] = *n);
+        // Type ids lie before offsets, in a buffer of their own.
+        let Some((ids, offsets)) = bytes.split_at_mut_checked(part.offsets) else { continue };
+        let ids = ids.get(part.ids..).unwrap_or_default();
+        for (id, offset) in ids.iter().zip(offsets.as_chunks_mut::<4>().0).take(part.n) {
+            *offset = i32::from_ne_bytes(*offset).wrapping_add(before[usize::from(*id)]).to_ne_bytes();
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 mod build;
 mod dictionaries;
+mod nested;
 mod plan;
 
 use crossdock_memory::{Error, Result, Stream};
@@ -15,8 +16,8 @@ impl DeviceBatch {
     /// first one's. The batches are of one schema and on one device; the ends of offsets are read, which blocks.
     ///
     /// # Errors
-    /// There is no batch, or they differ; a type cannot be put together (unions, run-end encoded arrays, list-views, views on
-    /// devices, dictionaries of different values); or 32-bit offsets do not reach over all.
+    /// There is no batch, or they differ; a type cannot be put together (on devices views and dense unions, anywhere
+    /// dictionaries of different values); or 32-bit offsets, or run ends of their width, do not reach over all.
     pub fn concatenate(batches: &[DeviceBatch], stream: &Stream) -> Result<DeviceBatch> {
         let (first, others) = match batches {
             [] => return Err(Error::invalid_argument("no batches were given, expected at least one")),

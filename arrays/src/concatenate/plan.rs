@@ -4,6 +4,7 @@ use arrow_schema::DataType;
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
 
 use super::dictionaries::common;
+use super::nested::{Dense, Ends, child_len};
 use super::too_long;
 use crate::DeviceArray;
 use crate::layout::{BufferKind, ChildRule};
@@ -16,6 +17,8 @@ pub(super) struct Plan {
     pub bitmaps: Vec<Bitmap>,
     pub rebases: Vec<Rebase>,
     pub views: Vec<Views>,
+    pub unions: Vec<Dense>,
+    pub ends: Vec<Ends>,
     /// Of the allocation.
     pub bytes: usize,
 }
@@ -95,8 +98,18 @@ impl Plan {
             };
             node.buffers.push(place);
         }
+        let place = |b: usize| node.buffers.get(b).copied().flatten().map(|(to, _)| to);
+        match (layout.kind(1), place(0), place(1)) {
+            (Some(BufferKind::ViewOffsets { width }), _, Some(to)) => self.count_views(chunks, to, width)?,
+            (Some(BufferKind::DenseOffsets), Some(ids), Some(to)) => self.count_dense(chunks, ids, to)?,
+            _ => {}
+        }
         if layout.variadic {
             node.shared = self.variadic(chunks, node.buffers.get(1).copied().flatten(), layout.n_buffers());
+        }
+        if layout.child_rule == ChildRule::Runs {
+            node.children = self.runs(chunks, len, stream)?;
+            return Ok(node);
         }
         for c in 0..first.children().len() {
             let parts = chunks.iter().zip(&bounds).filter_map(|(chunk, bounds)| {
@@ -104,6 +117,7 @@ impl Plan {
                 let (from, len) = match layout.child_rule {
                     ChildRule::Times(n) => (chunk.offset() * n, chunk.len() * n),
                     ChildRule::Offsets => (bounds.0, bounds.1 - bounds.0),
+                    ChildRule::Views | ChildRule::Dense => (0, child_len(chunk, child)),
                     _ => (chunk.offset(), chunk.len()),
                 };
                 Some(child.slice(from, len))
@@ -115,7 +129,7 @@ impl Plan {
     }
 
     /// Room in the allocation.
-    fn room(&mut self, bytes: usize) -> Result<usize> {
+    pub(super) fn room(&mut self, bytes: usize) -> Result<usize> {
         let to = self.bytes;
         let end = to.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(ALIGNMENT));
         self.bytes = end.ok_or_else(too_long)?;
@@ -185,13 +199,7 @@ impl Plan {
             entries += chunk.len();
             data = data.checked_add(last - first).ok_or_else(too_long)?;
         }
-        if width == 4 && i32::try_from(data).is_err() {
-            return Err(Error::unsupported(format!(
-                "its values together are {data} long, and 32-bit offsets reach to {}: leave the batches apart, or cast it to \
-                 its large type first",
-                i32::MAX
-            )));
-        }
+        check_reach(data, width, "offsets")?;
         Ok(Some((to, bytes)))
     }
 
@@ -242,27 +250,30 @@ fn bits_of(chunk: &DeviceArray, b: usize) -> Option<(Buffer, usize)> {
     Some((buffer.clone(), chunk.offset()))
 }
 
-/// What cannot be put together, and what to do.
+/// Refuses what numbers of `width` bytes do not reach over.
+pub(super) fn check_reach(values: usize, width: usize, what: &str) -> Result<()> {
+    let most = i64::MAX >> (64 - 8 * width.clamp(1, 8));
+    if i64::try_from(values).is_ok_and(|values| values <= most) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "its values together are {values} long, and {}-bit {what} reach to {most}: leave the batches apart, or cast it to a type \
+         with wider {what} first",
+        8 * width
+    )))
+}
+
+/// What only the host puts together.
 fn check_rule(array: &DeviceArray) -> Result<()> {
     let layout = array.layout();
-    let refuse = |why: &str| {
-        Err(Error::unsupported(format!("values of {} are not put together: {why}", array.data_type())))
-    };
-    match layout.child_rule {
-        ChildRule::Views | ChildRule::Dense | ChildRule::Runs => {
-            return refuse("leave the batches apart, or leave the column out");
-        }
-        ChildRule::SameRows if layout.buffers().contains(&BufferKind::TypeIds) => {
-            return refuse("leave the batches apart, or leave the column out");
-        }
-        _ => {}
+    if array.device() == Device::CPU || !(layout.variadic || layout.child_rule == ChildRule::Dense) {
+        return Ok(());
     }
-    if layout.variadic && array.device() != Device::CPU {
-        return refuse(
-            "on the cpu they can be: move the table there, or cast the column to utf8 or binary first",
-        );
-    }
-    Ok(())
+    Err(Error::unsupported(format!(
+        "values of {} are not put together on {}, on the cpu they can be: move the table there, or cast the column first",
+        array.data_type(),
+        array.device()
+    )))
 }
 
 /// Where each chunk's part of its data, or of its child, begins and ends, where offsets tell.

@@ -1,0 +1,158 @@
+//! Arrays that say themselves where in their children each row lies: list-views, dense unions, runs. Their children go one
+//! after the other as they are, and what points into them is counted on.
+
+use std::ops::Range;
+
+use crossdock_memory::{Buffer, Error, Result, Stream};
+
+use super::plan::{Node, Plan, Rebase, check_reach};
+use super::too_long;
+use crate::DeviceArray;
+use crate::layout::{BufferKind, Children};
+use crate::numbers::{self, Numbers};
+
+/// Run ends, the last of which may lie beyond the array's: from byte `at` of a buffer on, `n` of `width` bytes.
+pub(super) struct Ends {
+    pub from: Buffer,
+    pub at: usize,
+    pub n: usize,
+    pub width: usize,
+    pub to: usize,
+    /// What is added to all but the last.
+    pub add: i64,
+    /// What the last becomes.
+    pub last: i64,
+}
+
+/// Rows of a dense union: where their type ids and their offsets will lie, how many they are, and how many values each
+/// type id's child has before theirs.
+pub(super) struct Dense {
+    pub ids: usize,
+    pub offsets: usize,
+    pub n: usize,
+    pub before: Vec<(i8, i32)>,
+}
+
+/// How much of a child comes along.
+pub(super) fn child_len(chunk: &DeviceArray, child: &DeviceArray) -> usize {
+    if chunk.is_empty() { 0 } else { child.len() }
+}
+
+impl Plan {
+    /// The offsets of list-views, which will lie at byte `to`.
+    pub(super) fn count_views(&mut self, chunks: &[DeviceArray], to: usize, width: usize) -> Result<()> {
+        let (mut rows, mut before) = (0, 0usize);
+        for chunk in chunks {
+            if before > 0 && !chunk.is_empty() {
+                let base = -i64::try_from(before).map_err(|_| too_long())?;
+                self.rebases.push(Rebase { to: to + rows * width, n: chunk.len(), width, base });
+            }
+            rows += chunk.len();
+            let more = chunk.children().first().map_or(0, |child| child_len(chunk, child));
+            before = before.checked_add(more).ok_or_else(too_long)?;
+        }
+        check_reach(before, width, "offsets")
+    }
+
+    /// The offsets of dense unions, which will lie at byte `offsets`, their type ids at byte `ids`.
+    pub(super) fn count_dense(&mut self, chunks: &[DeviceArray], ids: usize, offsets: usize) -> Result<()> {
+        const WIDTH: usize = 4;
+        let Some(first) = chunks.first() else { return Ok(()) };
+        let Children::Union(fields) = first.layout().children else { return Ok(()) };
+        let mut before = vec![0usize; fields.len()];
+        let mut rows = 0;
+        for chunk in chunks {
+            if rows > 0 && !chunk.is_empty() {
+                // They fit, as was seen when they were summed.
+                let before = fields.iter().zip(&before).map(|((id, _), n)| (id, *n as i32)).collect();
+                let (ids, offsets) = (ids + rows, offsets + rows * WIDTH);
+                self.unions.push(Dense { ids, offsets, n: chunk.len(), before });
+            }
+            rows += chunk.len();
+            for (before, child) in before.iter_mut().zip(chunk.children()) {
+                *before = before.checked_add(child_len(chunk, child)).ok_or_else(too_long)?;
+                check_reach(*before, WIDTH, "offsets")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The children of run-end encoded arrays: where the runs end, `len` rows in all, and their values.
+    pub(super) fn runs(&mut self, chunks: &[DeviceArray], len: usize, stream: &Stream) -> Result<Vec<Node>> {
+        let Some([ends, values]) = chunks.first().map(DeviceArray::children) else {
+            return Err(Error::internal("runs without their two children"));
+        };
+        let width = width_of(ends);
+        check_reach(len, width, "run ends")?;
+        let filled = chunks.iter().filter(|chunk| !chunk.is_empty());
+        let found = filled.map(|chunk| Ok((chunk, runs_of(chunk, stream)?))).collect::<Result<Vec<_>>>()?;
+        let n: usize = found.iter().map(|(_, runs)| runs.len()).sum();
+        let bytes = n.checked_mul(width).ok_or_else(too_long)?;
+        let place = (self.room(bytes)?, bytes);
+        let (mut to, mut rows) = (place.0, 0i64);
+        let mut parts = Vec::with_capacity(found.len());
+        for (chunk, runs) in found {
+            let [ends, values] = chunk.children() else { continue };
+            let from = numbers_of(ends)?;
+            let (at, n) = ((ends.offset() + runs.start) * width, runs.len());
+            // Where a stranger's buffer is shorter than its array says, it is refused here.
+            from.slice(at, n * width)?;
+            let (add, last) = (rows - chunk.offset() as i64, rows + chunk.len() as i64);
+            self.ends.push(Ends { from: from.clone(), at, n, width, to, add, last });
+            parts.push(values.slice(runs.start, n)?);
+            (to, rows) = (to + n * width, last);
+        }
+        if parts.is_empty() {
+            parts.push(values.slice(0, 0)?);
+        }
+        let ends = Node {
+            data_type: ends.data_type().clone(),
+            len: n,
+            null_count: Some(0),
+            buffers: vec![None, (bytes > 0).then_some(place)],
+            shared: Vec::new(),
+            children: Vec::new(),
+            dictionary: None,
+        };
+        Ok(vec![ends, self.node(&parts, stream)?])
+    }
+}
+
+fn width_of(ends: &DeviceArray) -> usize {
+    ends.layout().kind(1).and_then(BufferKind::width).unwrap_or(8)
+}
+
+fn numbers_of(ends: &DeviceArray) -> Result<&Buffer> {
+    let buffer = ends.buffers().get(1).and_then(Option::as_ref);
+    buffer.ok_or_else(|| Error::bad_data("the ends of runs are missing"))
+}
+
+/// Which runs the rows of an array are in. Elsewhere than on the host each end that is looked at is a copy.
+fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
+    let Some(ends) = chunk.children().first() else { return Err(Error::internal("runs without ends")) };
+    let (source, width, n) = (numbers_of(ends)?, width_of(ends), ends.len());
+    let end_of = |run: usize| -> Result<i64> {
+        let at = (ends.offset() + run) * width;
+        let read = numbers::read(&[Numbers { source, at, n: 1, width }], stream)?;
+        Ok(read.first().copied().unwrap_or_default())
+    };
+    // The first from run `low` on that ends beyond a row.
+    let run_of = |row: i64, mut low: usize| -> Result<usize> {
+        let mut high = n;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if end_of(middle)? <= row { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    };
+    let (begin, end) = (chunk.offset() as i64, (chunk.offset() + chunk.len()) as i64);
+    let first = if begin == 0 { 0 } else { run_of(begin, 0)? };
+    let reach = end_of(n.saturating_sub(1))?;
+    let last = if reach == end { n - 1 } else { run_of(end - 1, first)? };
+    if first > last || last >= n {
+        return Err(Error::bad_data(format!(
+            "run ends go to {reach}, expected {end} or more, each above the one before"
+        )));
+    }
+    Ok(first..last + 1)
+}
