@@ -26,7 +26,7 @@ def is_refused(kind, device="cpu"):
     return any(is_refused(kind.field(i).type, device) for i in range(kind.num_fields))
 
 
-@pytest.mark.parametrize("where", ["session", "there"])
+@pytest.mark.parametrize("where", ["session", pytest.param("there", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_type_put_together_is_the_same_rows(request, name, where):
     session = request.getfixturevalue(where)
