@@ -147,8 +147,9 @@ fn runs_of(chunk: &DeviceArray, stream: &Stream) -> Result<Range<usize>> {
     };
     let (begin, end) = (chunk.offset() as i64, (chunk.offset() + chunk.len()) as i64);
     let first = if begin == 0 { 0 } else { run_of(begin, 0)? };
-    let reach = end_of(n.saturating_sub(1))?;
-    let last = if reach == end { n - 1 } else { run_of(end - 1, first)? };
+    let final_run = n.saturating_sub(1);
+    let reach = end_of(final_run)?;
+    let last = if reach == end { final_run } else { run_of(end - 1, first)? };
     if first > last || last >= n {
         return Err(Error::bad_data(format!(
             "run ends go to {reach}, expected {end} or more, each above the one before"
