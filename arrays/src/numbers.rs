@@ -6,7 +6,7 @@ use crossdock_memory::{Buffer, Device, Result, Stream};
 use crate::host::integer;
 use crate::nulls::stream_on;
 
-/// `n` signed numbers of `width` (4 or 8) bytes, from byte `at` of a buffer on.
+/// `n` signed numbers of `width` (2, 4 or 8) bytes, from byte `at` of a buffer on.
 pub(crate) struct Numbers<'a> {
     pub source: &'a Buffer,
     pub at: usize,

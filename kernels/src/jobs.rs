@@ -86,16 +86,19 @@ pub(crate) fn parts(bytes: usize, bytes_each: usize) -> u32 {
     bytes.div_ceil(bytes_each).clamp(1, 1 << 20) as u32
 }
 
-/// Where there are fewer than `wave`, a step each.
 fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
-    let steps = bytes.div_ceil(THREADS * 16).max(1);
+    shared(bytes.div_ceil(THREADS * 16).max(1), steps_each, most, wave)
+}
+
+/// Where there are fewer than `wave`, a step each.
+fn shared(steps: usize, steps_each: usize, most: usize, wave: usize) -> u32 {
     (steps / steps_each).min(most).max(steps.min(wave)) as u32
 }
 
 /// For one that looks for where it begins, and is the faster the longer it goes on from there: sixteen tiles each, where that
 /// leaves a wave.
 pub(crate) fn chunks(tiles: usize) -> u32 {
-    (tiles / 16).min(65536).max(tiles.min(WAVE)).max(1) as u32
+    shared(tiles.max(1), 16, 65536, WAVE)
 }
 
 /// Likewise for one that ends in an addition to a cell by each block.
