@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use arrow_schema::{DataType, Field};
 use crossdock::memory::Backend;
@@ -242,8 +242,11 @@ fn inspect_without_the_plugin_that_reads_vortexs_types_says_so() {
     let alone = place.at("alone");
     std::fs::create_dir(&alone).unwrap();
     let program = alone.join("crossdock");
-    std::fs::copy(built().join("crossdock"), &program).unwrap();
-    let out = std::process::Command::new(&program)
+    // By another process: what this one has open to write, programs that other tests start at that moment have open too, and
+    // nobody can run it until those let go.
+    let copied = Command::new("cp").args([&built().join("crossdock"), &program]).status().unwrap();
+    assert!(copied.success());
+    let out = Command::new(&program)
         .args(["inspect", text(&file)])
         .env_remove("CROSSDOCK_PLUGIN_PATH")
         .output()
