@@ -117,6 +117,9 @@ impl Rows<'_> {
             self.row(&format!("sequence, {width} bytes"), VALUES * width, |checks| {
                 Ok(checks.sequence(3, 7, &mut to, place, &[])?)
             })?;
+            self.row(&format!("words of {width} bytes and a reference"), VALUES * width, |checks| {
+                Ok(checks.map(&from, 0, &mut to, place, &[Step::Add(1000)])?)
+            })?;
         }
         Ok(())
     }
@@ -126,13 +129,15 @@ impl Rows<'_> {
         let alp32 = [Step::Add(1000), Step::ToFloat, power, inverse];
         let [power, inverse] = [100.0f64, 0.01].map(|f| Step::Scale(f.to_bits()));
         let alp64 = [Step::Add(1000), Step::ToFloat, power, inverse];
-        let chains: [(&str, usize, u32, &[Step]); 8] = [
+        let chains: [(&str, usize, u32, &[Step]); 10] = [
             ("bit-packed u8, 6 bits", 1, 6, &[]),
             ("bit-packed u16, 9 bits", 2, 9, &[]),
             ("bit-packed u32, 6 bits", 4, 6, &[]),
             ("bit-packed u32, 6 bits, zigzag and a reference", 4, 6, &[Step::ZigZag, Step::Add(1000)]),
             ("bit-packed u32, 17 bits", 4, 17, &[]),
+            ("bit-packed u32, 27 bits", 4, 27, &[]),
             ("bit-packed u64, 17 bits", 8, 17, &[]),
+            ("bit-packed u64, 47 bits", 8, 47, &[]),
             ("ALP f32 over 6 bits and a reference", 4, 6, &alp32),
             ("ALP f64 over 17 bits and a reference", 8, 17, &alp64),
         ];
@@ -152,8 +157,9 @@ impl Rows<'_> {
             let indices = Numbers { buffer: &indices, at: 0, len: n, width_bytes: 4 };
             let source = Source { buffer: Some(&values), at: 0, len: n };
             let patched = self.row(&format!("{name}, 1 % patched"), VALUES * width, |checks| {
-                checks.unpack(Packed { buffer: &packed, bits, first: 0 }, &mut to, place, steps)?;
-                checks.patch(Patches { indices, first: 0, values: source }, &mut to, place, steps)?;
+                let packed = Packed { buffer: &packed, bits, first: 0 };
+                let patches = Patches { indices, first: 0, values: source };
+                checks.unpack_patched(packed, &mut to, place, steps, patches, true)?;
                 Ok(())
             })?;
             println!("| of that the patches | | {:.1} % |", 100.0 * (plain / patched - 1.0));
@@ -171,7 +177,6 @@ impl Rows<'_> {
         checks.unpack(packed, &mut unpacked, place, &[])?;
         checks.run(self.stream)?;
         let unpacked = unpacked.freeze(self.stream)?;
-        let mut again = self.room(VALUES)?;
         for width in [4, 8] {
             let values = self.words(64, width, noise)?;
             let source = Source { buffer: Some(&values), at: 0, len: 64 };
@@ -188,8 +193,8 @@ impl Rows<'_> {
                 &format!("dictionary of 64, {width} bytes, by codes of 6 bits"),
                 VALUES * width,
                 |checks| {
-                    checks.unpack(packed, &mut again, place, &[])?;
-                    checks.take(names, None, source, &mut to, 0, width)?;
+                    let words = Words { at: 0, len: VALUES, width_bytes: width };
+                    checks.take_packed(packed, 1, &[], None, source, &mut to, words)?;
                     Ok(())
                 },
             )?;

@@ -12,6 +12,7 @@
 #include "offsets.cu"
 #include "patch.cu"
 #include "take.cu"
+#include "take_packed.cu"
 #include "unpack.cu"
 #include "utf8.cu"
 #include "views.cu"

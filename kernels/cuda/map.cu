@@ -4,7 +4,8 @@
 // 16 bytes a thread and step, AT_ONCE of them under way, which lie so that a block writes without gaps; those at the ends of
 // the target one by one. `of(i, words)` gives the values from the i-th on that fill 16 bytes, `one(i)` one of them.
 template <class T, u32 AT_ONCE, class Of, class One>
-DEVICE void map_words(const Job& job, u32 steps, Target to, const Of& of, const One& one) {
+DEVICE void map_words(const Job& job, u32 first_step, Target to, const Of& of, const One& one) {
+  Steps<T> steps(job, first_step);
   const u32 EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>);
   u64 n = to.len / sizeof(T);
   bool whole = ((u64)to.at & (sizeof(T) - 1)) == 0;
@@ -18,7 +19,7 @@ DEVICE void map_words(const Job& job, u32 steps, Target to, const Of& of, const 
       u64 place = min64(v + k * THREADS, vectors - 1);
       of(head + place * EACH, words + k * WORDS);
     }
-    take_steps<T>(job, steps, words);
+    steps.take(words);
 #pragma unroll
     for (u32 k = 0; k < AT_ONCE; k++) {
       u64 place = v + k * THREADS;
@@ -32,7 +33,7 @@ DEVICE void map_words(const Job& job, u32 steps, Target to, const Of& of, const 
   for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
     u64 at = i < head ? i : after + (i - head);
     Register<T> words[1] = {one(at)};
-    take_steps<T>(job, steps, words);
+    steps.take(words);
     put_word(to, at, (T)words[0]);
   }
 }
@@ -49,7 +50,7 @@ DEVICE void map(const Job& job, u32 steps, Bytes from, Target to) {
   map_words<T, 4>(job, steps, to, of, one);
 }
 
-KERNEL(crossdock_map) {
+KERNEL_BLOCKS(crossdock_map, 4) {
   PARAMS(FROM, TO, WIDTH, STEPS);
   FIND_JOB;
   Bytes from = job.read(FROM);
@@ -70,14 +71,14 @@ DEVICE void sequence(const Job& job, u32 steps, T base, T step, Target to) {
 #pragma unroll
     for (u32 w = 0; w < 16 / sizeof(Register<T>); w++) {
       words[w] = 0;
-      each_value<T>(words[w], [&](T) {
-        T now = value;
+#pragma unroll
+      for (u32 at = 0; at < sizeof(Register<T>) * 8; at += sizeof(T) * 8) {
+        words[w] |= (Register<T>)value << at;
         value = (T)(value + step);
-        return now;
-      });
+      }
     }
   };
-  map_words<T, 8>(job, steps, to, of, one);
+  map_words<T, 4>(job, steps, to, of, one);
 }
 
 KERNEL_BLOCKS(crossdock_sequence, 4) {

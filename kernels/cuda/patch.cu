@@ -5,9 +5,10 @@
 DEVICE u64 place_of(u64 index, u64 first) { return index < first ? NOTHING : index - first; }
 
 template <class T>
-DEVICE u64 patch(const Job& job, u32 steps, Bytes indices, u32 index_width, u64 first, Bytes values, Target to) {
+DEVICE u64 patch(const Job& job, u32 first_step, Bytes indices, u32 index_width, u64 first, Bytes values, Target to) {
   u64 n = indices.len / index_width, places = to.len / sizeof(T), found = NOTHING;
   if (words_of<T>(values) < n) return 0;
+  Steps<T> steps(job, first_step);
 #pragma unroll 1
   for (u64 i = job.thread; i < n; i += job.threads) {
     u64 index = (u64)integer_at(indices, i, index_width, false);
@@ -19,7 +20,7 @@ DEVICE u64 patch(const Job& job, u32 steps, Bytes indices, u32 index_width, u64 
       continue;
     }
     Register<T> word[1] = {word_at<T>(values, i)};
-    take_steps<T>(job, steps, word);
+    steps.take(word);
     put_word(to, place, (T)word[0]);
   }
   return found;

@@ -9,40 +9,7 @@
 #define STEP_TO_FLOAT 4
 #define STEP_SCALE 5
 
-DEVICE u8 to_float(u8 word) { return word; }
-DEVICE u16 to_float(u16 word) { return word; }
-DEVICE u32 to_float(u32 word) {
-  float value = (float)(i32)word;
-  memcpy(&word, &value, 4);
-  return word;
-}
-DEVICE u64 to_float(u64 word) {
-  double value = (double)(i64)word;
-  memcpy(&word, &value, 8);
-  return word;
-}
-
-DEVICE u8 scaled(u8 word, u64) { return word; }
-DEVICE u16 scaled(u16 word, u64) { return word; }
-DEVICE u32 scaled(u32 word, u64 factor) {
-  u32 bits = (u32)factor;
-  float value, by;
-  memcpy(&value, &word, 4);
-  memcpy(&by, &bits, 4);
-  value *= by;
-  memcpy(&word, &value, 4);
-  return word;
-}
-DEVICE u64 scaled(u64 word, u64 factor) {
-  double value, by;
-  memcpy(&value, &word, 8);
-  memcpy(&by, &factor, 8);
-  value *= by;
-  memcpy(&word, &value, 8);
-  return word;
-}
-
-// What values are held in: one to a register, or those of less than 4 bytes packed.
+// What values are held in: one to a register, or those of less than 4 bytes packed, which go through a step together.
 template <class T>
 struct Packing {
   typedef u32 Type;
@@ -54,45 +21,129 @@ struct Packing<u64> {
 template <class T>
 using Register = typename Packing<T>::Type;
 
-template <class T, class Of>
-DEVICE void each_value(Register<T>& word, const Of& of) {
-  const u32 BITS = sizeof(T) * 8;
-  Register<T> all = 0;
+// The same bits in every value of a register.
+template <class T>
+DEVICE Register<T> in_each(T bits) {
+  Register<T> word = 0;
 #pragma unroll
-  for (u32 at = 0; at < sizeof(Register<T>) * 8; at += BITS) all |= (Register<T>)of((T)(word >> at)) << at;
-  word = all;
+  for (u32 at = 0; at < sizeof(Register<T>) * 8; at += sizeof(T) * 8) word |= (Register<T>)bits << at;
+  return word;
 }
 
-// The steps are the job's arguments from `first` on, two each. Which they are, is the same for all threads, so that a choice
-// for each of them costs little beside N words.
-template <class T, u32 N>
-DEVICE void take_steps(const Job& job, u32 first, Register<T> (&words)[N]) {
+template <class T>
+DEVICE Register<T> sum(Register<T> a, Register<T> b) {
+  if constexpr (sizeof(T) >= 4) return a + b;
+  // No value's highest bit carries into the next.
+  Register<T> high = in_each<T>((T)((T)1 << (sizeof(T) * 8 - 1)));
+  return ((a & ~high) + (b & ~high)) ^ ((a ^ b) & high);
+}
+
+template <class T>
+DEVICE Register<T> unzigzag(Register<T> word) {
+  Register<T> odd = word & in_each<T>(1);
+  if constexpr (sizeof(T) >= 4) return word >> 1 ^ (0 - odd);
+  return (word >> 1 & in_each<T>((T)((T)-1 >> 1))) ^ odd * (T)-1;
+}
+
+// There are no floats of 1 and 2 bytes here.
+template <class T>
+DEVICE Register<T> to_float(Register<T> word) {
+  if constexpr (sizeof(T) == 4) {
+    float value = (float)(i32)word;
+    memcpy(&word, &value, 4);
+  } else if constexpr (sizeof(T) == 8) {
+    double value = (double)(i64)word;
+    memcpy(&word, &value, 8);
+  }
+  return word;
+}
+
+template <class T>
+DEVICE Register<T> scaled(Register<T> word, Register<T> factor) {
+  if constexpr (sizeof(T) == 4) {
+    float value, by;
+    memcpy(&value, &word, 4);
+    memcpy(&by, &factor, 4);
+    value *= by;
+    memcpy(&word, &value, 4);
+  } else if constexpr (sizeof(T) == 8) {
+    double value, by;
+    memcpy(&value, &word, 8);
+    memcpy(&by, &factor, 8);
+    value *= by;
+    memcpy(&word, &value, 8);
+  }
+  return word;
+}
+
+// Some of the steps zigzag, exclusive or, sum, float, scale and scale, in this order: as many as come next among the job's
+// arguments, which have two for each. That is all there are in most chains, so that they are read once and not for each word.
+// Which they are is the same for all threads: a choice for each costs little beside N words.
+template <class T>
+struct Group {
+  u32 end;
+  bool zigzag;
+  bool floats;
+  u32 n_factors;
+  Register<T> flip;
+  Register<T> add;
+  Register<T> factors[2];
+
+  __device__ __forceinline__ Group(const Job& job, u32 first) : end(first) {
+    zigzag = next(job, STEP_ZIGZAG);
+    flip = next(job, STEP_XOR) ? in_each<T>((T)job.value(end - 1)) : 0;
+    add = next(job, STEP_ADD) ? in_each<T>((T)job.value(end - 1)) : 0;
+    floats = next(job, STEP_TO_FLOAT);
+    n_factors = 0;
+    factors[0] = factors[1] = 0;
+    if (next(job, STEP_SCALE)) factors[n_factors++] = (Register<T>)job.value(end - 1);
+    if (n_factors == 1 && next(job, STEP_SCALE)) factors[n_factors++] = (Register<T>)job.value(end - 1);
+    // A step that there is not is none.
+    if (end == first) end += 2;
+  }
+
+  __device__ __forceinline__ bool next(const Job& job, u64 step) {
+    bool is_next = end + 1 < job.n && job.value(end) == step;
+    if (is_next) end += 2;
+    return is_next;
+  }
+
+  template <u32 N>
+  __device__ __forceinline__ void take(Register<T> (&words)[N]) const {
+    if (zigzag) each(words, [](Register<T> word) { return unzigzag<T>(word); });
+    Register<T> by = flip, more = add, one = factors[0], other = factors[1];
+    if (by != 0) each(words, [=](Register<T> word) { return word ^ by; });
+    if (more != 0) each(words, [=](Register<T> word) { return sum<T>(word, more); });
+    if (sizeof(T) < 4) return;
+    if (floats) each(words, [](Register<T> word) { return to_float<T>(word); });
+    if (n_factors > 0) each(words, [=](Register<T> word) { return scaled<T>(word, one); });
+    if (n_factors > 1) each(words, [=](Register<T> word) { return scaled<T>(word, other); });
+  }
+
+  template <u32 N, class Of>
+  static __device__ __forceinline__ void each(Register<T> (&words)[N], const Of& of) {
+#pragma unroll
+    for (u32 k = 0; k < N; k++) words[k] = of(words[k]);
+  }
+};
+
+// The steps of a chain: the job's arguments from one on.
+template <class T>
+struct Steps {
+  const Job& job;
+  u32 first;
+  Group<T> group;
+
+  __device__ __forceinline__ Steps(const Job& its_job, u32 first_step) : job(its_job), first(first_step), group(its_job, first_step) {}
+
+  template <u32 N>
+  __device__ __forceinline__ void take(Register<T> (&words)[N]) const {
+    Group<T> now = group;
 #pragma unroll 1
-  for (u32 i = first; i + 1 < job.n; i += 2) {
-    u64 operand = job.value(i + 1);
-    switch (job.value(i)) {
-      case STEP_ADD:
-#pragma unroll
-        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return (T)(value + (T)operand); });
-        break;
-      case STEP_XOR:
-#pragma unroll
-        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return (T)(value ^ (T)operand); });
-        break;
-      case STEP_ZIGZAG:
-#pragma unroll
-        for (u32 k = 0; k < N; k++) {
-          each_value<T>(words[k], [](T value) { return (T)((T)(value >> 1) ^ (T)(0 - (value & 1))); });
-        }
-        break;
-      case STEP_TO_FLOAT:
-#pragma unroll
-        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [](T value) { return to_float(value); });
-        break;
-      case STEP_SCALE:
-#pragma unroll
-        for (u32 k = 0; k < N; k++) each_value<T>(words[k], [=](T value) { return scaled(value, operand); });
-        break;
+    for (;;) {
+      now.take(words);
+      if (now.end >= job.n) return;
+      now = Group<T>(job, now.end);
     }
   }
-}
+};

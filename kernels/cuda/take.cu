@@ -169,18 +169,8 @@ struct Ends {
 
   __device__ __forceinline__ u64 operator[](u64 i) const { return (u64)integer_at(from, i, width, false); }
 
-  // The first of `n` that is above `place`: the run that the value there is of. The lanes of a warp look together.
-  __device__ __forceinline__ u64 run_of(u64 n, u64 place) const {
-    u64 low = 0, high = n;
-#pragma unroll 1
-    while (low < high) {
-      u64 step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step - 1;
-      u32 below = __popc(__ballot_sync(WARP, probe < high && (*this)[probe] <= place));
-      high = min64(high, low + (below + 1) * step - 1);
-      low = min64(high, low + below * step);
-    }
-    return low;
-  }
+  // The run that the value at `place` is of.
+  __device__ __forceinline__ u64 run_of(u64 n, u64 place) const { return first_at_least(from, width, false, 0, n, place + 1); }
 
   // The first that does not rise above the one before, or 0; as many as there are if the last does not reach `covered`.
   __device__ __forceinline__ u64 wrong(const Job& job, u64 covered) const {

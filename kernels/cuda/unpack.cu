@@ -1,161 +1,163 @@
-// Bit-packed integers in the FastLanes layout, with what is to be done to each value in the same pass.
-//
-// A block of 1024 values is `bits` rows of 128 bytes, in each a word of every lane; its values are rows of 128 bytes too. So
-// eight threads with 16 bytes of each row unpack a block, whatever the width of its words, and every load and store is of
-// whole lines. All lanes of all blocks shift by the same: nothing that depends on `bits` differs between threads.
-#include "steps.cuh"
+// Bit-packed integers, with what is to be done to each value, and values that are put in the places of some, in the same pass.
+#include "packed.cuh"
 
-#define BLOCK_VALUES 1024
-#define ROW_BYTES 128
-#define ROW_THREADS 8
+// Shared memory for rows: what every device has without being asked.
+#define HELD_BYTES 49152
 
-// Of a row of values: where in its block they begin, in values.
-DEVICE u32 first_of_row(u32 row) {
-  // The order of groups of eight rows is that of their numbers' bits, reversed.
-  u32 group = row >> 3;
-  u32 order = (group & 1) << 2 | (group & 2) | group >> 2;
-  return order * 16 + (row & 7) * 128;
-}
-
-// The same bits in every value of a word.
+// Values, and the places that their indices less `first` name. A warp has 32 of them at hand, from `next` on, while it works
+// on blocks in a row: what it needs for a block was asked for when it had put those of the one before.
 template <class T>
-DEVICE Register<T> in_each(T bits) {
-  Register<T> word = 0;
-  each_value<T>(word, [=](T) { return bits; });
-  return word;
-}
+struct Patches {
+  Bytes indices;
+  u32 width;
+  u64 first;
+  Bytes values;
+  // Whether they go through the steps as well.
+  bool stepped;
+  u64 n;
+  u64 next;
+  // This thread's, NOTHING where it has none: nobody waits for it before it is looked at.
+  u64 index;
+  T value;
 
-// So many of the lowest bits.
-template <class T>
-DEVICE T lowest(u32 bits) {
-  return bits >= sizeof(T) * 8 ? (T)-1 : (T)(((T)1 << bits) - 1);
-}
+  __device__ __forceinline__ u64 index_at(u64 i) const { return (u64)integer_at(indices, i, width, false); }
 
-// A lane's bits in order, for all lanes of 16 bytes: the word that the next value begins in, and the one after it, which is
-// under way before it is needed. Lanes of less than 4 bytes are shifted together, and what comes from the lane beside is
-// masked.
-template <class T>
-struct Lanes {
-  static const u32 BITS = sizeof(T) * 8, WORDS = 16 / sizeof(Register<T>);
-  const u8* next_row;
-  u32 rows_left;
-  u32 at;
-  bool aligned;
-  Register<T> now[WORDS];
-  Register<T> next[WORDS];
+  __device__ __forceinline__ void begin(u64 from) { next = first_at_least(indices, width, false, 0, n, first + from); }
 
   __device__ __forceinline__ void load() {
-    if (rows_left == 0) return;
-    Pair pair = aligned ? aligned128(next_row) : Pair{bytewise(next_row, 8), bytewise(next_row + 8, 8)};
-    memcpy(next, &pair, 16);
-    next_row += ROW_BYTES;
-    rows_left--;
+    u64 i = next + threadIdx.x % 32;
+    index = i < n ? index_at(i) : NOTHING;
+    value = i < n ? word_at<T>(values, i) : (T)0;
   }
 
-  __device__ __forceinline__ void advance() {
-#pragma unroll
-    for (u32 w = 0; w < WORDS; w++) now[w] = next[w];
-    load();
-  }
-
-  __device__ __forceinline__ void begin(const u8* block, u32 bits) {
-    next_row = block;
-    rows_left = bits;
-    at = 0;
-    aligned = ((u64)block & 15) == 0;
-#pragma unroll
-    for (u32 w = 0; w < WORDS; w++) next[w] = 0;
-    load();
-    advance();
-  }
-
-  // The next value of each lane.
-  __device__ __forceinline__ void take(u32 bits, Register<T>* values) {
-    u32 end = at + bits, here = BITS - at;
-    Register<T> mask = in_each<T>(lowest<T>(end > BITS ? here : bits));
-#pragma unroll
-    for (u32 w = 0; w < WORDS; w++) values[w] = now[w] >> at & mask;
-    if (end > BITS) {
-      mask = in_each<T>((T)(lowest<T>(bits) ^ lowest<T>(here)));
-#pragma unroll
-      for (u32 w = 0; w < WORDS; w++) values[w] |= next[w] << here & mask;
+  // Those of the places from `from` up to `end`; what the warp wrote there, all of it has written. If indices do not rise, some
+  // are left out.
+  __device__ __forceinline__ void put(const Steps<T>& steps, u64 from, u64 end, Target to) {
+#pragma unroll 1
+    for (;;) {
+      u64 place = index - first;
+      bool is_here = index >= first && place >= from && place < end;
+      if (is_here) {
+        Register<T> word[1] = {value};
+        if (stepped) steps.take(word);
+        put_word(to, place, (T)word[0]);
+      }
+      u32 n_here = __popc(__ballot_sync(WARP, is_here));
+      next += n_here;
+      if (n_here > 0) load();
+      if (n_here < 32) return;
     }
-    at = end;
-    if (end >= BITS) {
-      at = end - BITS;
-      advance();
+  }
+
+  // The first that does not rise above the one before, or names no place.
+  __device__ __forceinline__ u64 wrong(const Job& job, u64 places) const {
+    u64 found = NOTHING;
+#pragma unroll 1
+    for (u64 i = job.thread; i < n; i += job.threads) {
+      u64 index = index_at(i);
+      bool falls = i > 0 && index_at(i - 1) >= index;
+      if (falls || index < first || index - first >= places) found = min64(found, i);
     }
+    return found;
   }
 };
 
-// Rows that are worked on together: as many as registers hold.
-#define ROWS_AT_ONCE 8
-
-// All rows of a block are under way to the second cache before the first is waited for; its eight threads share them.
-DEVICE void fetch_block(const u8* block, u32 bits, u32 column) {
-#ifndef EMULATED
-#pragma unroll 1
-  for (u32 row = column; row < bits; row += ROW_THREADS) {
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(block + row * ROW_BYTES));
-  }
-#endif
-}
-
-template <class T>
-DEVICE void unpack(const Job& job, u32 steps, Bytes packed, u32 bits, u64 first, Target to) {
-  const u32 BITS = sizeof(T) * 8, EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>), ROWS = ROWS_AT_ONCE;
-  u64 n = to.len / sizeof(T), blocks = n == 0 ? 0 : (first + n - 1) / BLOCK_VALUES + 1;
+template <class T, bool PATCHED>
+DEVICE void unpack(const Job& job, u32 first_step, Bytes packed, u32 bits, u64 first, Target to, u8* held, Patches<T>* patches) {
+  const u32 EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>), LINES = BLOCK_VALUES * sizeof(T) / LINE_BYTES;
+  const u32 ROUNDS = 2;
+  u64 n = to.len / sizeof(T), n_blocks = blocks_of(first, n);
   // There are as many blocks as that, or nothing is done: a launcher gives no fewer.
-  if (first >= BLOCK_VALUES || bits > BITS || packed.len / ROW_BYTES < blocks * bits) return;
-  u32 column = (u32)job.thread % ROW_THREADS;
+  if (first >= BLOCK_VALUES || bits > sizeof(T) * 8 || packed.len / LINE_BYTES < n_blocks * bits) return;
   bool whole = (((u64)to.at - first * sizeof(T)) & 15) == 0;
+  u32 lane = threadIdx.x % 32;
+  Steps<T> steps(job, first_step);
+  Blocks<PATCHED> blocks(job, packed, bits, n_blocks, held, HELD_BYTES);
+  if (PATCHED && blocks.at < blocks.end) {
+    patches->begin(blocks.at == 0 ? 0 : blocks.at * BLOCK_VALUES - first);
+    patches->load();
+  }
 #pragma unroll 1
-  for (u64 b = job.thread / ROW_THREADS; b < blocks; b += job.threads / ROW_THREADS) {
-    fetch_block(packed.at + b * bits * ROW_BYTES, bits, column);
-    Lanes<T> lanes;
-    lanes.begin(packed.at + b * bits * ROW_BYTES + column * 16, bits);
+  for (; blocks.at < blocks.end; blocks.advance()) {
+    blocks.fetch_next();
     // Of the block's first value in the target; it may lie before it.
-    u64 begin = b * BLOCK_VALUES - first;
-    bool inside = whole && b * BLOCK_VALUES >= first && begin + BLOCK_VALUES <= n;
-    u8* place = to.at + begin * sizeof(T);
+    u64 begin = blocks.at * BLOCK_VALUES - first, from = blocks.at == 0 ? 0 : begin, end = begin + BLOCK_VALUES;
+    bool inside = whole && begin == from && end <= n;
+    blocks.wait();
 #pragma unroll 1
-    for (u32 row = 0; row < BITS; row += ROWS) {
-      Register<T> values[ROWS * WORDS];
+    for (u32 line = 0; line < LINES; line += ROUNDS * LINES_AT_ONCE) {
+      Register<T> values[ROUNDS * WORDS];
 #pragma unroll
-      for (u32 r = 0; r < ROWS; r++) lanes.take(bits, values + r * WORDS);
-      take_steps<T>(job, steps, values);
+      for (u32 r = 0; r < ROUNDS; r++) {
+        blocks.template values_of<T>(line + r * LINES_AT_ONCE + lane / LINE_THREADS, values + r * WORDS);
+      }
+      steps.take(values);
+      u64 at = line * (LINE_BYTES / sizeof(T)) + lane * EACH;
+      if (inside) {
 #pragma unroll
-      for (u32 r = 0; r < ROWS; r++) {
-        u32 at = first_of_row(row + r) + column * EACH;
-        if (inside) {
+        for (u32 r = 0; r < ROUNDS; r++) {
           Pair pair;
           memcpy(&pair, values + r * WORDS, 16);
-          store128(place + at * sizeof(T), pair);
-        } else {
-#pragma unroll
-          for (u32 e = 0; e < EACH; e++) {
-            u64 i = begin + at + e;
-            Register<T> word = values[r * WORDS + e / (EACH / WORDS)];
-            if (b * BLOCK_VALUES + at + e < first || i >= n) continue;
-            put_word(to, i, (T)(word >> e % (EACH / WORDS) * BITS % (sizeof(word) * 8)));
-          }
+          store128(to.at + (begin + at + r * LINES_AT_ONCE * (LINE_BYTES / sizeof(T))) * sizeof(T), pair);
         }
+        continue;
+      }
+      T some[ROUNDS * EACH];
+      memcpy(some, values, sizeof(some));
+#pragma unroll 1
+      for (u32 k = 0; k < ROUNDS * EACH; k++) {
+        u64 i = begin + at + k / EACH * LINES_AT_ONCE * (LINE_BYTES / sizeof(T)) + k % EACH;
+        // What lies before the target has the highest numbers there are.
+        if (i < n) put_word(to, i, some[k]);
       }
     }
+    if (!PATCHED) continue;
+    __syncwarp();
+    patches->put(steps, from, min64(end, n), to);
   }
 }
 
-KERNEL(crossdock_unpack) {
+KERNEL_BLOCKS(crossdock_unpack, 4) {
   PARAMS(PACKED, BITS, FIRST, TO, WIDTH, STEPS);
   FIND_JOB;
+  __shared__ ulonglong2 rows[HELD_BYTES / 16];
+  u8* held = (u8*)rows;
   Bytes packed = job.read(PACKED);
   Target to = job.write(TO);
   u64 bits = job.value(BITS), first = job.value(FIRST);
   if (bits > 64) return;
   switch (job.value(WIDTH)) {
-    case 1: return unpack<u8>(job, STEPS, packed, (u32)bits, first, to);
-    case 2: return unpack<u16>(job, STEPS, packed, (u32)bits, first, to);
-    case 4: return unpack<u32>(job, STEPS, packed, (u32)bits, first, to);
-    case 8: return unpack<u64>(job, STEPS, packed, (u32)bits, first, to);
+    case 1: return unpack<u8, false>(job, STEPS, packed, (u32)bits, first, to, held, 0);
+    case 2: return unpack<u16, false>(job, STEPS, packed, (u32)bits, first, to, held, 0);
+    case 4: return unpack<u32, false>(job, STEPS, packed, (u32)bits, first, to, held, 0);
+    case 8: return unpack<u64, false>(job, STEPS, packed, (u32)bits, first, to, held, 0);
   }
+}
+
+template <class T>
+DEVICE u64 unpack_patched(const Job& job, u32 steps, Bytes packed, u32 bits, u64 first, Target to, u8* held, u32 at) {
+  Bytes indices = job.read(at), values = job.read(at + 3);
+  u32 width = (u32)job.value(at + 1);
+  Patches<T> patches = {indices, width, job.value(at + 2), values, job.value(at + 4) != 0, indices.len / width, 0, NOTHING, 0};
+  if (words_of<T>(values) < patches.n) return 0;
+  unpack<T, true>(job, steps, packed, bits, first, to, held, &patches);
+  return patches.wrong(job, to.len / sizeof(T));
+}
+
+KERNEL_BLOCKS(crossdock_unpack_patched, 2) {
+  PARAMS(PACKED, BITS, FIRST, TO, WIDTH, INDICES, INDEX_WIDTH, FIRST_INDEX, VALUES, STEPPED, CELL, STEPS);
+  FIND_JOB;
+  __shared__ ulonglong2 rows[HELD_BYTES / 16];
+  u8* held = (u8*)rows;
+  Bytes packed = job.read(PACKED);
+  Target to = job.write(TO);
+  u64 bits = job.value(BITS), first = job.value(FIRST), width = job.value(INDEX_WIDTH), found = 0;
+  if (bits > 64 || (width != 1 && width != 2 && width != 4 && width != 8)) return;
+  switch (job.value(WIDTH)) {
+    case 1: found = unpack_patched<u8>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
+    case 2: found = unpack_patched<u16>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
+    case 4: found = unpack_patched<u32>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
+    case 8: found = unpack_patched<u64>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
+  }
+  report(job.write(CELL), found);
 }

@@ -75,24 +75,11 @@ struct Text {
 
 DEVICE i64 later(i64 a, i64 b) { return a > b ? a : b; }
 
-// The first offset from the `low`-th on that is `at` or more; `n` where there is none. The lanes of a warp look together.
-static __device__ __noinline__ u64 first_offset(const Texts& texts, u64 low, u64 n, u64 at) {
-  u64 high = n;
-  while (low < high) {
-    u64 step = (high - low + 31) / 32;
-    u64 probe = low + ((threadIdx.x & 31) + 1) * step - 1;
-    u32 less = __popc(__ballot_sync(WARP, probe < high && texts.offset(probe) < at));
-    high = min64(high, low + (less + 1) * step - 1);
-    low = min64(high, low + less * step);
-  }
-  return low;
-}
-
 // The first value that begins at one of bytes at..end, with a byte that continues a character, or whose predecessor ends so.
 static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& text, u64 at, u64 end) {
   u64 found = NOTHING;
   u64 n = texts.n + 1;
-  for (u64 i = first_offset(texts, 0, n, at);;) {
+  for (u64 i = first_at_least(texts.offsets, texts.width, true, 0, n, at);;) {
     u64 k = i + (threadIdx.x & 31);
     u64 place = k < n ? texts.offset(k) : end;
     if (place < end && continues(byte_at(text.data, place))) {
@@ -101,7 +88,7 @@ static __device__ __noinline__ u64 wrong_begin(const Texts& texts, const Text& t
     if (__ballot_sync(WARP, place >= end)) return found;
     // Empty values may be many.
     u64 first = __shfl_sync(WARP, place, 0), last = __shfl_sync(WARP, place, 31);
-    i = first == last ? first_offset(texts, i + 32, n, last + 1) : i + 32;
+    i = first == last ? first_at_least(texts.offsets, texts.width, true, i + 32, n, last + 1) : i + 32;
   }
 }
 

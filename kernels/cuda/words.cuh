@@ -63,6 +63,20 @@ DEVICE i64 integer_at(Bytes from, u64 i, u32 width, bool is_signed) {
   return 0;
 }
 
+// Of numbers that rise the first, from number `low` on, that is `least` or more; `n` where there is none. The lanes of a warp
+// look together, and whatever the numbers are, come to one from `low` to `n`.
+DEVICE u64 first_at_least(Bytes from, u32 width, bool is_signed, u64 low, u64 n, u64 least) {
+  u64 high = n;
+#pragma unroll 1
+  while (low < high) {
+    u64 step = (high - low + 31) / 32, probe = low + (threadIdx.x % 32 + 1) * step - 1;
+    u32 less = __popc(__ballot_sync(WARP, probe < high && (u64)integer_at(from, probe, width, is_signed) < least));
+    high = min64(high, low + (less + 1) * step - 1);
+    low = min64(high, low + less * step);
+  }
+  return low;
+}
+
 // The i-th signed number of 4 or 8 bytes.
 DEVICE i64 offset_at(Bytes from, u64 i, u32 width) {
   return width == 4 ? (i64)word_at<i32>(from, i) : word_at<i64>(from, i);

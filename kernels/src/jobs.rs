@@ -81,9 +81,14 @@ pub(crate) fn wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE, WAVE)
 }
 
-/// One for each `bytes_each`, for what divides its work so.
-pub(crate) fn parts(bytes: usize, bytes_each: usize) -> u32 {
-    bytes.div_ceil(bytes_each).clamp(1, 1 << 20) as u32
+/// Likewise, in half a wave: for what only writes, one place after the other.
+pub(crate) fn half_wave_blocks(bytes: usize) -> u32 {
+    blocks_of(bytes, 1, WAVE / 2, WAVE / 2)
+}
+
+/// For one whose warps take so many pieces in turn, each with the next one under way: a warp each, up to half a wave.
+pub(crate) fn warps(pieces: usize) -> u32 {
+    shared(pieces.div_ceil(THREADS / 32).max(1), 1, WAVE / 2, WAVE / 2)
 }
 
 fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {

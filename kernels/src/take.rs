@@ -48,7 +48,7 @@ pub struct Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    fn args(self) -> Result<[JobArg<'a>; 2]> {
+    pub(crate) fn args(self) -> Result<[JobArg<'a>; 2]> {
         let width = self.width_bytes;
         if ![1, 2, 4, 8].contains(&width) {
             return Err(Error::internal(format!("a kernel was asked for numbers of {width} bytes")));
@@ -70,7 +70,7 @@ pub struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn arg(self, width: usize) -> JobArg<'a> {
+    pub(crate) fn arg(self, width: usize) -> JobArg<'a> {
         match self.buffer {
             Some(buffer) if self.len > 0 => JobArg::Read(buffer, self.at, self.len.saturating_mul(width)),
             _ => JobArg::NoBytes,
@@ -199,7 +199,7 @@ fn patch(args: Args<'_>) -> Option<()> {
 }
 
 /// The number of the first that is wrong, if any is.
-fn put<T: Stepped>(
+pub(crate) fn put<T: Stepped>(
     indices: impl Iterator<Item = u64>,
     first: u64,
     values: &[u8],
@@ -224,7 +224,7 @@ fn put<T: Stepped>(
 }
 
 /// Numbers without a sign, none of which is above the greatest `i64`, as on a device.
-fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item = u64> + '_> {
+pub(crate) fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item = u64> + '_> {
     if ![1, 2, 4, 8].contains(&width) {
         return None;
     }
@@ -240,11 +240,26 @@ fn take(args: Args<'_>) -> Option<()> {
     let (codes, code_width) = (args.read(0)?, args.index(1)?);
     let (validity, first) = (args.read(2)?, args.index(3)?);
     let (values, to, width) = (args.read(4)?, args.write(5)?, args.index(6)?);
-    if ![1, 2, 4, 8, 16, 32].contains(&width) || codes.len() / code_width.max(1) < to.len() / width {
+    if codes.len().checked_div(code_width)? < to.len().checked_div(width)? {
+        return None;
+    }
+    args.found(7, take_each(numbers(codes, code_width)?, validity, first, values, to, width)?)
+}
+
+/// The number of the first code that is wrong, if any is.
+pub(crate) fn take_each(
+    codes: impl Iterator<Item = u64>,
+    validity: &[u8],
+    first: usize,
+    values: &[u8],
+    to: &mut [u8],
+    width: usize,
+) -> Option<Option<usize>> {
+    if ![1, 2, 4, 8, 16, 32].contains(&width) {
         return None;
     }
     let mut found = None;
-    for (i, (to, code)) in to.chunks_exact_mut(width).zip(numbers(codes, code_width)?).enumerate() {
+    for (i, (to, code)) in to.chunks_exact_mut(width).zip(codes).enumerate() {
         let at = usize::try_from(code).ok().and_then(|code| code.checked_mul(width));
         match at.and_then(|at| values.get(at..at.checked_add(width)?)) {
             Some(value) => to.copy_from_slice(value),
@@ -254,7 +269,7 @@ fn take(args: Args<'_>) -> Option<()> {
             }
         }
     }
-    args.found(7, found)
+    Some(found)
 }
 
 fn expand(args: Args<'_>) -> Option<()> {

@@ -1,12 +1,14 @@
-//! Bit-packed integers in the FastLanes layout, words that are there, and words that count up, each through steps.
+//! Bit-packed integers in the FastLanes layout, each through steps: alone, with others in the places of some, or as the numbers
+//! of values.
 
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
-use crate::Checks;
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks, long_blocks, parts};
+use crate::jobs::{JobArg, warps};
 use crate::steps::{self, Step, Stepped, with_word};
 use crate::table::kernel;
+use crate::take::{numbers, put, take_each};
+use crate::{Checks, Patches, Source, Words, bits};
 
 kernel!(
     UNPACK,
@@ -15,49 +17,31 @@ kernel!(
     [step: Value, operand: Value],
     unpack
 );
-kernel!(MAP, c"crossdock_map", (from: Read, to: Write, width: Value), [step: Value, operand: Value], map);
 kernel!(
-    SEQUENCE,
-    c"crossdock_sequence",
-    (base: Value, step: Value, to: Write, width: Value),
+    UNPACK_PATCHED,
+    c"crossdock_unpack_patched",
+    (
+        packed: Read, bits: Value, first: Value, to: Write, width: Value, indices: Read, index_width: Value,
+        first_index: Value, values: Read, stepped: Value, cell: Write
+    ),
     [step: Value, operand: Value],
-    sequence
+    unpack_patched
+);
+kernel!(
+    TAKE_PACKED,
+    c"crossdock_take_packed",
+    (
+        packed: Read, bits: Value, first: Value, code_width: Value, validity: Read, first_bit: Value, values: Read,
+        to: Write, width: Value, cell: Write
+    ),
+    [step: Value, operand: Value],
+    take_packed
 );
 
 /// Values of a block.
 const BLOCK: usize = 1024;
 /// Bytes of a row of words.
 const ROW: usize = 128;
-/// Blocks that one of the device's unpacks in a step.
-const BLOCKS_AT_ONCE: usize = 32;
-
-/// Words that a buffer holds, or will: where they begin, in bytes, how many they are, and of how many bytes each.
-#[derive(Clone, Copy, Debug)]
-pub struct Words {
-    /// The byte at which they begin.
-    pub at: usize,
-    /// How many.
-    pub len: usize,
-    /// 1, 2, 4 or 8.
-    pub width_bytes: usize,
-}
-
-impl Words {
-    pub(crate) fn bytes(self) -> usize {
-        self.len.saturating_mul(self.width_bytes)
-    }
-
-    fn check(self, steps: &[Step]) -> Result<()> {
-        let width = self.width_bytes;
-        match steps.iter().find(|step| !step.takes(width)) {
-            _ if ![1, 2, 4, 8].contains(&width) => {
-                Err(Error::internal(format!("a kernel was asked for words of {width} bytes")))
-            }
-            Some(step) => Err(Error::internal(format!("words of {width} bytes have no step {step:?}"))),
-            None => Ok(()),
-        }
-    }
-}
 
 /// Words in the FastLanes layout: a block of 1024 is `bits` rows of 128 bytes, one word for each of its lanes, and the `r`-th
 /// value of lane `l` is value `ORDER[r / 8] * 16 + r % 8 * 128 + l`, with the order 0, 4, 2, 6, 1, 5, 3, 7.
@@ -72,27 +56,24 @@ pub struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    fn args(self, to: &mut BufferMut, words: Words, steps: &[Step]) -> Result<[JobArg<'a>; 5]> {
-        words.check(steps)?;
-        let n_blocks = blocks_of(self.first, words.len);
-        let bytes = n_blocks.saturating_mul(ROW).saturating_mul(self.bits as usize);
-        if self.first >= BLOCK || self.bits as usize > 8 * words.width_bytes {
+    /// The first three arguments, for `len` words of `width` bytes.
+    fn args(self, len: usize, width: usize) -> Result<[JobArg<'a>; 3]> {
+        let bytes = blocks_of(self.first, len).saturating_mul(ROW).saturating_mul(self.bits as usize);
+        if self.first >= BLOCK || self.bits as usize > 8 * width {
             return Err(Error::internal(format!(
-                "a kernel was asked for {} bits in words of {} bytes, from value {} on",
-                self.bits, words.width_bytes, self.first
+                "a kernel was asked for {} bits in words of {width} bytes, from value {} on",
+                self.bits, self.first
             )));
         }
         Ok([
             if bytes == 0 { JobArg::NoBytes } else { JobArg::Read(self.buffer, 0, bytes) },
             JobArg::Value(self.bits.into()),
             JobArg::Value(self.first as u64),
-            JobArg::write(to, words.at, words.bytes())?,
-            JobArg::Value(words.width_bytes as u64),
         ])
     }
 
-    fn blocks_at_once(self, words: Words) -> u32 {
-        parts(blocks_of(self.first, words.len), BLOCKS_AT_ONCE)
+    fn blocks(self, len: usize) -> u32 {
+        warps(blocks_of(self.first, len))
     }
 }
 
@@ -105,45 +86,82 @@ impl<'a> Checks<'a> {
         words: Words,
         steps: &[Step],
     ) -> Result<()> {
-        let args = packed.args(to, words, steps)?;
-        self.push(&UNPACK, packed.blocks_at_once(words), args.into_iter().chain(steps::args(steps)))
+        words.check(steps)?;
+        let [read, bits, first] = packed.args(words.len, words.width_bytes)?;
+        let width = JobArg::Value(words.width_bytes as u64);
+        let args = [read, bits, first, JobArg::write(to, words.at, words.bytes())?, width];
+        self.push(&UNPACK, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))
     }
 
-    /// Writes the words from byte `at` of `from` on, each through `steps`.
-    pub fn map(
+    /// The same with `patches` in their places, which go through the steps too if they are `stepped`. The cell says which index was
+    /// the first that does not rise or names no place; then some patches may be missing.
+    pub fn unpack_patched(
         &mut self,
-        from: &'a Buffer,
-        at: usize,
+        packed: Packed<'a>,
         to: &mut BufferMut,
         words: Words,
         steps: &[Step],
-    ) -> Result<()> {
+        patches: Patches<'a>,
+        stepped: bool,
+    ) -> Result<usize> {
         words.check(steps)?;
+        let [read, bits, first] = packed.args(words.len, words.width_bytes)?;
+        let [indices, index_width] = patches.indices.args()?;
+        let cell = self.cells(1);
         let args = [
-            JobArg::Read(from, at, words.bytes()),
+            read,
+            bits,
+            first,
             JobArg::write(to, words.at, words.bytes())?,
             JobArg::Value(words.width_bytes as u64),
+            indices,
+            index_width,
+            JobArg::Value(patches.first),
+            patches.values.arg(words.width_bytes),
+            JobArg::Value(stepped.into()),
+            JobArg::Cells(cell, 1),
         ];
-        self.push(&MAP, blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
+        self.push(&UNPACK_PATCHED, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
+        Ok(cell)
     }
 
-    /// Writes `base + i * step` for each `i`, each through `steps`; sums and products wrap.
-    pub fn sequence(
+    /// Writes for each packed code, a word of `code_width` (1 or 2) bytes that goes through `steps`, the value that it numbers.
+    /// The cell says which was the first that is not null (`validity`: bitmap and its first bit) and numbers none; for those,
+    /// zeros are written.
+    #[allow(clippy::too_many_arguments)]
+    pub fn take_packed(
         &mut self,
-        base: u64,
-        step: u64,
+        codes: Packed<'a>,
+        code_width: usize,
+        steps: &[Step],
+        validity: Option<(&'a Buffer, usize)>,
+        values: Source<'a>,
         to: &mut BufferMut,
         words: Words,
-        steps: &[Step],
-    ) -> Result<()> {
-        words.check(steps)?;
+    ) -> Result<usize> {
+        words.check(&[])?;
+        if ![1, 2].contains(&code_width) || steps.iter().any(|step| !step.takes(code_width)) {
+            return Err(Error::internal(format!(
+                "codes of {code_width} bytes are not taken through {steps:?}"
+            )));
+        }
+        let [read, bits, first] = codes.args(words.len, code_width)?;
+        let [valid, first_bit] = bits::optional_args(validity, words.len, codes.buffer);
+        let cell = self.cells(1);
         let args = [
-            JobArg::Value(base),
-            JobArg::Value(step),
+            read,
+            bits,
+            first,
+            JobArg::Value(code_width as u64),
+            valid,
+            first_bit,
+            values.arg(words.width_bytes),
             JobArg::write(to, words.at, words.bytes())?,
             JobArg::Value(words.width_bytes as u64),
+            JobArg::Cells(cell, 1),
         ];
-        self.push(&SEQUENCE, long_blocks(words.bytes()), args.into_iter().chain(steps::args(steps)))
+        self.push(&TAKE_PACKED, codes.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
+        Ok(cell)
     }
 }
 
@@ -156,6 +174,28 @@ fn unpack(args: Args<'_>) -> Option<()> {
     let (packed, bits, first) = (args.read(0)?, args.index(1)?, args.index(2)?);
     let (to, width, steps) = (args.write(3)?, args.index(4)?, steps::of(&args, 5)?);
     with_word!(width, T => unpack_words::<T>(packed, bits, first, to, &steps))
+}
+
+fn unpack_patched(args: Args<'_>) -> Option<()> {
+    let (packed, bits, first) = (args.read(0)?, args.index(1)?, args.index(2)?);
+    let (to, width, steps) = (args.write(3)?, args.index(4)?, steps::of(&args, 11)?);
+    let (indices, index_width, first_index) = (args.read(5)?, args.index(6)?, args.value(7)?);
+    let values = args.read(8)?;
+    let through = if args.value(9)? != 0 { steps.as_slice() } else { &[] };
+    let found = with_word!(width, T => {
+        unpack_words::<T>(packed, bits, first, to, &steps)?;
+        put::<T>(numbers(indices, index_width)?, first_index, values, to, through)
+    });
+    args.found(10, found?)
+}
+
+fn take_packed(args: Args<'_>) -> Option<()> {
+    let (packed, bits, first, code_width) = (args.read(0)?, args.index(1)?, args.index(2)?, args.index(3)?);
+    let (validity, first_bit, values) = (args.read(4)?, args.index(5)?, args.read(6)?);
+    let (to, width, steps) = (args.write(7)?, args.index(8)?, steps::of(&args, 10)?);
+    let mut codes = vec![0; to.len().checked_div(width)? * code_width];
+    with_word!(code_width, T => unpack_words::<T>(packed, bits, first, &mut codes, &steps))?;
+    args.found(9, take_each(numbers(&codes, code_width)?, validity, first_bit, values, to, width)?)
 }
 
 fn unpack_words<T: Stepped>(
@@ -198,34 +238,4 @@ fn row_and_lane(value: usize, lanes: usize) -> (usize, usize) {
     let place = value % 128 / lanes * lanes / 16;
     let group = place.reverse_bits() >> (usize::BITS - 3);
     (group * 8 + value / 128, value % lanes)
-}
-
-fn map(args: Args<'_>) -> Option<()> {
-    let (from, to, width, steps) = (args.read(0)?, args.write(1)?, args.index(2)?, steps::of(&args, 3)?);
-    with_word!(width, T => map_words::<T>(from, to, &steps))
-}
-
-fn map_words<T: Stepped>(from: &[u8], to: &mut [u8], steps: &[Step]) -> Option<()> {
-    let width = size_of::<T>();
-    if from.len() < to.len() {
-        return None;
-    }
-    for (to, from) in to.chunks_exact_mut(width).zip(from.chunks_exact(width)) {
-        to.copy_from_slice(T::load(from)?.steps(steps)?.store().as_ref());
-    }
-    Some(())
-}
-
-fn sequence(args: Args<'_>) -> Option<()> {
-    let (base, step) = (args.value(0)?, args.value(1)?);
-    let (to, width, steps) = (args.write(2)?, args.index(3)?, steps::of(&args, 4)?);
-    with_word!(width, T => count::<T>(base, step, to, &steps))
-}
-
-fn count<T: Stepped>(base: u64, step: u64, to: &mut [u8], steps: &[Step]) -> Option<()> {
-    for (i, to) in (0u64..).zip(to.chunks_exact_mut(size_of::<T>())) {
-        let word = T::low(base.wrapping_add(step.wrapping_mul(i)));
-        to.copy_from_slice(word.steps(steps)?.store().as_ref());
-    }
-    Some(())
 }

@@ -106,15 +106,6 @@ void check_access(bool write, const void* at, size_t bytes, size_t alignment) {
 void meet_block() { meet(AT_BLOCK); }
 void meet_warp() { meet(AT_WARP); }
 
-int __syncthreads_or(int value) {
-  values[current] = value;
-  meet(AT_BLOCK);
-  int any = 0;
-  for (unsigned t = 0; t < N; t++) any |= values[t] != 0;
-  meet(AT_BLOCK);
-  return any;
-}
-
 unsigned long long __shfl_sync(unsigned, unsigned long long value, unsigned lane) {
   values[current] = value;
   meet(AT_WARP);

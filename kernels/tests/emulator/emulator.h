@@ -79,7 +79,6 @@ static inline unsigned atomicOr(unsigned* at, unsigned value) {
 
 static inline void __syncthreads() { meet_block(); }
 static inline void __syncwarp() { meet_warp(); }
-int __syncthreads_or(int value);
 unsigned long long __shfl_sync(unsigned, unsigned long long value, unsigned lane);
 unsigned long long __shfl_xor_sync(unsigned, unsigned long long value, unsigned mask);
 unsigned __ballot_sync(unsigned, int value);

@@ -1,6 +1,7 @@
 //! What encoded arrays are decoded with.
 
 use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
+use crossdock_memory::Buffer;
 
 use crate::Case;
 
@@ -72,15 +73,25 @@ fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
     })
 }
 
+/// Bit-packed values at random of so many, from some value of their first block on: which they are, and the blocks.
+fn some_packed(
+    case: &Case<'_>,
+    bits: usize,
+    width: usize,
+    value: &dyn Fn() -> u64,
+) -> (usize, Vec<u64>, Buffer) {
+    let first = case.below(3) * case.below(1024) / 2;
+    let values: Vec<u64> = (0..first + case.n).map(|_| low(value(), bits)).collect();
+    let packed = case.buffer(&pack(&values, bits, width));
+    (first, values[first..].to_vec(), packed)
+}
+
+const BITS: [usize; 15] = [0, 1, 3, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 63, 64];
+
 pub fn unpack(case: &Case<'_>) {
     for width in WIDTHS {
-        for bits in [0, 1, 3, 6, 7, 8, 9, 13, 16, 17, 31, 32, 33, 63, 64] {
-            if bits > 8 * width {
-                continue;
-            }
-            let first = case.below(3) * case.below(1024) / 2;
-            let values: Vec<u64> = (0..first + case.n).map(|_| low(case.word(), bits)).collect();
-            let packed = case.buffer(&pack(&values, bits, width));
+        for bits in BITS.into_iter().filter(|bits| *bits <= 8 * width) {
+            let (first, values, packed) = some_packed(case, bits, width, &|| case.word());
             let steps = some_steps(case, width);
             let mut to = case.target(case.n * width);
             let mut checks = Checks::new();
@@ -88,8 +99,34 @@ pub fn unpack(case: &Case<'_>) {
             let from = Packed { buffer: &packed, bits: bits as u32, first };
             checks.unpack(from, &mut to.buffer, place, &steps).unwrap();
             checks.run(case.s).unwrap();
-            let expected: Vec<u64> = values[first..].iter().map(|v| stepped(*v, width, &steps)).collect();
+            let expected: Vec<u64> = values.iter().map(|v| stepped(*v, width, &steps)).collect();
             case.expect(to, &words(&expected, width), &format!("{bits} bits of {width} bytes, {steps:?}"));
+        }
+    }
+}
+
+pub fn unpack_patched(case: &Case<'_>) {
+    for (width, index_width) in WIDTHS.into_iter().flat_map(|w| WIDTHS.map(|i| (w, i))) {
+        for (noise, every) in [(0, 7), (0, 300), (0, 1), (1, 7), (3, 40)] {
+            let bits = case.below(8 * width + 1);
+            let (first, values, packed) = some_packed(case, bits, width, &|| case.word());
+            let steps = some_steps(case, width);
+            let with_steps = case.below(2) == 0;
+            let given = SomePatches::new(case, width, index_width, noise, every);
+            let mut to = case.target(case.n * width);
+            let mut checks = Checks::new();
+            let place = Words { at: to.at, len: case.n, width_bytes: width };
+            let from = Packed { buffer: &packed, bits: bits as u32, first };
+            let cell = checks
+                .unpack_patched(from, &mut to.buffer, place, &steps, given.patches(), with_steps)
+                .unwrap();
+            let found = checks.run(case.s).unwrap();
+            assert_eq!(found.first_wrong(cell), given.wrong(case.n), "n {} indices of {index_width}", case.n);
+            if given.wrong(case.n).is_none() {
+                let all: Vec<u64> = values.iter().map(|v| stepped(*v, width, &steps)).collect();
+                let expected = given.put(words(&all, width), if with_steps { &steps } else { &[] });
+                case.expect(to, &expected, &format!("{bits} bits of {width} bytes, patched, {steps:?}"));
+            }
         }
     }
 }
@@ -122,83 +159,178 @@ pub fn sequence(case: &Case<'_>) {
     }
 }
 
+/// Values and where they go, in buffers.
+struct SomePatches {
+    width: usize,
+    index_width: usize,
+    first: u64,
+    indices: Vec<u64>,
+    values: Vec<u64>,
+    numbers: Buffer,
+    words: Buffer,
+}
+
+impl SomePatches {
+    /// About one for `every` places of the case, of which `noise` may be anywhere.
+    fn new(case: &Case<'_>, width: usize, index_width: usize, noise: usize, every: usize) -> Self {
+        let first = case.below(40) as u64;
+        let limit = (case.n as u64 + first).min(low(u64::MAX, 8 * index_width));
+        let mut indices: Vec<u64> = (first..limit).filter(|_| case.below(every) == 0).collect();
+        for _ in 0..noise.min(indices.len()) {
+            let i = case.below(indices.len());
+            indices[i] = low(case.word() >> case.below(64), 8 * index_width);
+        }
+        let values: Vec<u64> = indices.iter().map(|_| case.word()).collect();
+        let (numbers, put) =
+            (case.buffer(&words(&indices, index_width)), case.buffer(&words(&values, width)));
+        Self { width, index_width, first, indices, values, numbers, words: put }
+    }
+
+    fn patches(&self) -> Patches<'_> {
+        let len = self.indices.len();
+        Patches {
+            indices: Numbers { buffer: &self.numbers, at: 0, len, width_bytes: self.index_width },
+            first: self.first,
+            values: Source { buffer: Some(&self.words), at: 0, len },
+        }
+    }
+
+    /// The number of the first that does not rise, or has no place among `n`.
+    fn wrong(&self, n: usize) -> Option<u64> {
+        let small = |index: u64| index.min(i64::MAX as u64);
+        let wrong = |i: &usize| {
+            let falls = *i > 0 && small(self.indices[i - 1]) >= small(self.indices[*i]);
+            falls || self.indices[*i].checked_sub(self.first).is_none_or(|place| place >= n as u64)
+        };
+        (0..self.indices.len()).find(wrong).map(|i| i as u64)
+    }
+
+    /// Bytes of words with all of them put, through steps.
+    fn put(&self, mut all: Vec<u8>, steps: &[Step]) -> Vec<u8> {
+        for (index, value) in self.indices.iter().zip(&self.values) {
+            let at = (index - self.first) as usize * self.width;
+            all[at..at + self.width]
+                .copy_from_slice(&words(&[stepped(*value, self.width, steps)], self.width));
+        }
+        all
+    }
+}
+
 pub fn patch(case: &Case<'_>) {
     for width in WIDTHS {
         for (index_width, noise) in WIDTHS.into_iter().flat_map(|w| [(w, 0), (w, 1), (w, 3)]) {
-            let first = case.below(40) as u64;
-            let limit = (case.n as u64 + first).min(low(u64::MAX, 8 * index_width));
-            let rising = (first..limit).filter(|_| case.below(7) == 0);
-            let mut indices: Vec<u64> = rising.collect();
-            for _ in 0..noise.min(indices.len()) {
-                let i = case.below(indices.len());
-                indices[i] = low(case.word() >> case.below(64), 8 * index_width);
-            }
-            let values: Vec<u64> = indices.iter().map(|_| case.word()).collect();
+            let given = SomePatches::new(case, width, index_width, noise, 7);
             let steps = some_steps(case, width);
-            let (ids, put) =
-                (case.buffer(&words(&indices, index_width)), case.buffer(&words(&values, width)));
             let mut to = case.target(case.n * width);
             let mut checks = Checks::new();
-            let numbers = Numbers { buffer: &ids, at: 0, len: indices.len(), width_bytes: index_width };
-            let source = Source { buffer: Some(&put), at: 0, len: values.len() };
             let place = Words { at: to.at, len: case.n, width_bytes: width };
-            let cell = checks
-                .patch(Patches { indices: numbers, first, values: source }, &mut to.buffer, place, &steps)
-                .unwrap();
+            let cell = checks.patch(given.patches(), &mut to.buffer, place, &steps).unwrap();
             let found = checks.run(case.s).unwrap();
-
-            let wrong = |i: &usize| {
-                let falls = *i > 0 && indices[i - 1].min(i64::MAX as u64) >= indices[*i].min(i64::MAX as u64);
-                falls || indices[*i].checked_sub(first).is_none_or(|place| place >= case.n as u64)
-            };
-            let expected = (0..indices.len()).find(wrong).map(|i| i as u64);
+            let expected = given.wrong(case.n);
             assert_eq!(found.first_wrong(cell), expected, "n {} index width {index_width}", case.n);
             // What is wrong is put nowhere; with indices that fall, two may have been put to one place.
             if expected.is_none() {
-                let mut all = vec![0x77u8; case.n * width];
-                for (index, value) in indices.iter().zip(&values) {
-                    let at = (index - first) as usize * width;
-                    all[at..at + width].copy_from_slice(&words(&[stepped(*value, width, &steps)], width));
-                }
-                case.expect(to, &all, "patched");
+                case.expect(to, &given.put(vec![0x77u8; case.n * width], &steps), "patched");
             }
         }
     }
 }
 
-pub fn take(case: &Case<'_>) {
-    for (width, code_width) in [1, 2, 4, 8, 16, 32].into_iter().flat_map(|w| WIDTHS.map(|c| (w, c))) {
+/// Codes, some of them null, and what they number.
+struct SomeCodes {
+    width: usize,
+    codes: Vec<u64>,
+    n_values: usize,
+    values: Vec<u8>,
+    first_bit: usize,
+    bits: Vec<u8>,
+    given: bool,
+    held: Buffer,
+    validity: Buffer,
+}
+
+impl SomeCodes {
+    fn new(case: &Case<'_>, width: usize, code_bits: usize) -> Self {
         // Few enough to be held close, or more.
         let n_values = case.below([200, 3000][case.below(2)]);
         let values = case.bytes(n_values * width);
         let noise = case.below(2) * 3;
         let mut codes: Vec<u64> =
-            (0..case.n).map(|_| low(case.below(n_values.max(1)) as u64, 8 * code_width)).collect();
+            (0..case.n).map(|_| low(case.below(n_values.max(1)) as u64, code_bits)).collect();
         for _ in 0..noise.min(case.n) {
             let i = case.below(case.n);
-            codes[i] = low(case.word() >> case.below(64), 8 * code_width);
+            codes[i] = low(case.word() >> case.below(64), code_bits);
         }
         let first_bit = case.below(20);
         let bits = case.bytes((first_bit + case.n).div_ceil(8));
-        let is_valid = |i: usize| bits[(first_bit + i) / 8] >> ((first_bit + i) % 8) & 1 != 0;
+        let (held, validity) = (case.buffer(&values), case.buffer(&bits));
         let given = case.below(2) == 0;
-        let (ids, validity) = (case.buffer(&words(&codes, code_width)), case.buffer(&bits));
-        let held = case.buffer(&values);
+        Self { width, codes, n_values, values, first_bit, bits, given, held, validity }
+    }
+
+    fn validity(&self) -> Option<(&Buffer, usize)> {
+        self.given.then_some((&self.validity, self.first_bit))
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source { buffer: Some(&self.held), at: 0, len: self.n_values }
+    }
+
+    /// The number of the first that is not null and numbers nothing.
+    fn wrong(&self) -> Option<u64> {
+        let is_valid = |i: usize| self.bits[(self.first_bit + i) / 8] >> ((self.first_bit + i) % 8) & 1 != 0;
+        let wrong = |i: &usize| self.codes[*i] >= self.n_values as u64 && (!self.given || is_valid(*i));
+        (0..self.codes.len()).find(wrong).map(|i| i as u64)
+    }
+
+    fn expected(&self) -> Vec<u8> {
+        let value = |code: &u64| match self.values.chunks(self.width).nth(*code as usize) {
+            Some(value) if *code < self.n_values as u64 => value.to_vec(),
+            _ => vec![0; self.width],
+        };
+        self.codes.iter().flat_map(value).collect()
+    }
+}
+
+pub fn take(case: &Case<'_>) {
+    for (width, code_width) in [1, 2, 4, 8, 16, 32].into_iter().flat_map(|w| WIDTHS.map(|c| (w, c))) {
+        let some = SomeCodes::new(case, width, 8 * code_width);
+        let ids = case.buffer(&words(&some.codes, code_width));
         let mut to = case.target(case.n * width);
         let mut checks = Checks::new();
         let numbers = Numbers { buffer: &ids, at: 0, len: case.n, width_bytes: code_width };
-        let source = Source { buffer: Some(&held), at: 0, len: n_values };
-        let validity = given.then_some((&validity, first_bit));
-        let cell = checks.take(numbers, validity, source, &mut to.buffer, to.at, width).unwrap();
+        let cell =
+            checks.take(numbers, some.validity(), some.source(), &mut to.buffer, to.at, width).unwrap();
         let found = checks.run(case.s).unwrap();
-        let wrong = |i: &usize| codes[*i] >= n_values as u64 && (!given || is_valid(*i));
-        let expected = (0..case.n).find(wrong).map(|i| i as u64);
-        assert_eq!(found.first_wrong(cell), expected, "n {} width {width}", case.n);
-        let value = |code: &u64| match values.chunks(width).nth(*code as usize) {
-            Some(value) if *code < n_values as u64 => value.to_vec(),
-            _ => vec![0; width],
-        };
-        case.expect(to, &codes.iter().flat_map(value).collect::<Vec<u8>>(), "taken");
+        assert_eq!(found.first_wrong(cell), some.wrong(), "n {} width {width}", case.n);
+        case.expect(to, &some.expected(), "taken");
+    }
+}
+
+pub fn take_packed(case: &Case<'_>) {
+    for (width, code_width) in WIDTHS.into_iter().flat_map(|w| [(w, 1), (w, 2)]) {
+        for bits in BITS.into_iter().filter(|bits| *bits <= 8 * code_width) {
+            // Before one step, whose inverse the packed words have been through.
+            let by = case.word() * case.below(2) as u64;
+            let steps = if by == 0 { vec![] } else { vec![Step::Xor(by)] };
+            let some = SomeCodes::new(case, width, bits);
+            let some =
+                SomeCodes { codes: some.codes.iter().map(|c| low(c ^ by, 8 * code_width)).collect(), ..some };
+            let first = case.below(3) * case.below(1024) / 2;
+            let mut packed: Vec<u64> = vec![0; first];
+            packed.extend(some.codes.iter().map(|code| low(code ^ by, bits)));
+            let packed = case.buffer(&pack(&packed, bits, code_width));
+            let mut to = case.target(case.n * width);
+            let mut checks = Checks::new();
+            let place = Words { at: to.at, len: case.n, width_bytes: width };
+            let from = Packed { buffer: &packed, bits: bits as u32, first };
+            let cell = checks
+                .take_packed(from, code_width, &steps, some.validity(), some.source(), &mut to.buffer, place)
+                .unwrap();
+            let found = checks.run(case.s).unwrap();
+            assert_eq!(found.first_wrong(cell), some.wrong(), "n {} width {width}, {bits} bits", case.n);
+            case.expect(to, &some.expected(), &format!("taken by {bits} bits of {code_width} bytes"));
+        }
     }
 }
 

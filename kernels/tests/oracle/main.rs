@@ -43,6 +43,8 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_check_number", numbers::check),
     ("crossdock_gather", tensors::gather),
     ("crossdock_unpack", decode::unpack),
+    ("crossdock_unpack_patched", decode::unpack_patched),
+    ("crossdock_take_packed", decode::take_packed),
     ("crossdock_map", decode::map),
     ("crossdock_sequence", decode::sequence),
     ("crossdock_patch", decode::patch),
