@@ -7,6 +7,7 @@
 mod plan;
 mod program;
 mod run;
+mod source;
 
 use std::collections::HashMap;
 use std::fmt;

@@ -8,7 +8,7 @@ use crossdock_arrays::import_field_ref;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_memory_backend::physical_memory_bytes;
 use crossdock_plugin_api::{
-    Device, EncodedArray, EncodedNode, EncodingHandle, Error as ApiError, Result as ApiResult,
+    Device, EncodedArray, EncodedNode, EncodingHandle, Error as ApiError, Operator, Result as ApiResult,
 };
 
 use super::program::Program;
@@ -123,13 +123,18 @@ pub(super) fn plan<'a>(
         let by = match program {
             None => By::Plugin(encoding),
             Some(program) => {
-                let before = above.map(|above| above.operators).filter(|n| n + program.len() <= MOST_FUSED);
-                let operators = before.unwrap_or(0) + program.len();
+                let above = above.filter(|above| above.operators + program.len() <= MOST_FUSED);
+                let above = above.filter(|above| !above.wants_codes || program.makes_codes());
                 if let Some(inner) = program.inner() {
-                    let above = Above { operators, nullable: field.is_nullable() };
-                    sources.insert(node.child(inner)?.index(), above);
+                    let inner_above = Above {
+                        operators: above.as_ref().map_or(0, |above| above.operators) + program.len(),
+                        nullable: field.is_nullable(),
+                        wants_codes: matches!(program.source, Operator::Dictionary { .. })
+                            || above.as_ref().is_some_and(|above| above.wants_codes),
+                    };
+                    sources.insert(node.child(inner)?.index(), inner_above);
                 }
-                if before.is_some() { By::ProgramAbove(program) } else { By::Program(program) }
+                if above.is_some() { By::ProgramAbove(program) } else { By::Program(program) }
             }
         };
         let schema =
@@ -144,6 +149,8 @@ struct Above {
     /// Of all programs of the pass so far.
     operators: usize,
     nullable: bool,
+    /// Whether it looks up what the node numbers.
+    wants_codes: bool,
 }
 
 /// So many operators are done in one pass; arguments of a kernel have room for twice as many.

@@ -44,12 +44,18 @@ impl Program {
         Ok(Self { source: *source, then: then.to_vec(), width, children })
     }
 
-    /// The child whose values are its source, which may be made in the same pass.
+    /// The child whose values are its source, or the codes of it, which may be made in the same pass.
     pub fn inner(&self) -> Option<usize> {
         match self.source {
-            Operator::Child(child) => Some(child as usize),
+            Operator::Child(child) | Operator::Dictionary { codes: child, .. } => Some(child as usize),
             _ => None,
         }
+    }
+
+    /// Whether it makes codes that are looked up in the same pass: packed, of a byte or two, and none put in place of others.
+    pub fn makes_codes(&self) -> bool {
+        let source = matches!(self.source, Operator::Unpack { .. } | Operator::Child(_));
+        source && self.width <= 2 && !self.then.iter().any(|step| matches!(step, Operator::Patch { .. }))
     }
 
     /// How many operators.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod decoding;
+mod dictionaries;
 mod kernel;
 mod lies;
 mod made;

@@ -11,7 +11,7 @@ use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
 use crossdock_tests::{built, crossdock, csv_plugin, example_plugin};
 
-use crate::trees::{Node, bit_packed, decoded, session};
+use crate::trees::{Node, bit_packed, decoded, packed, session};
 
 /// Floats as integers times `scale`.
 fn scaled(data_type: DataType, scale: &[u8], integers: Node) -> Node {
@@ -159,6 +159,18 @@ fn the_command_says_where_and_how_each_node_would_be_decoded() {
         plans(&tree, "cuda:7"),
         ["cuda:7, by a program", "with the node above", "with the node above"]
     );
+    // Codes of a dictionary as well, but not where some are put in place of others, or as what they number.
+    let values = || Node::words(DataType::UInt32, &[7u32], u32::to_ne_bytes);
+    let names = |codes| Node {
+        metadata: vec![0x08, 1],
+        children: vec![codes, values()],
+        ..Node::new("vortex.dict", DataType::UInt32, 3)
+    };
+    let (by_program, above) = ("cuda:7, by a program", "with the node above");
+    let codes = packed(DataType::UInt8, 1, &[0; 3]);
+    assert_eq!(plans(&names(codes), "cuda:7"), [by_program, above, by_program]);
+    let codes = Node::words(DataType::UInt8, &[0u8; 3], |byte| [byte]);
+    assert_eq!(plans(&names(codes), "cuda:7"), [by_program; 3]);
     assert_eq!(plans(&tree, "cpu"), ["cpu, by a program", "cpu, by the plugin", "by a node above"]);
     assert_eq!(plans(&bits, "cuda"), ["cuda:0, by the plugin"]);
     assert_eq!(plans(&bytes, "cuda"), ["cpu, by the plugin"]);

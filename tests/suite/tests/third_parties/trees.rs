@@ -99,27 +99,33 @@ pub fn decoded(session: &Session, tree: EncodedArray) -> ArrayRef {
     table.to_record_batches().unwrap()[0].column(0).clone()
 }
 
-/// Integers of 32 bits, `WIDTH` of them stored, as `fastlanes.bitpacked` lays them out.
+/// Integers of 32 bits, `WIDTH` of them stored.
 pub fn bit_packed<const WIDTH: usize>(values: &[u32]) -> Node {
-    const LANES: usize = 32;
+    packed(DataType::UInt32, WIDTH, values)
+}
+
+/// Integers without a sign, `bits` of each stored, as `fastlanes.bitpacked` lays them out.
+pub fn packed(data_type: DataType, bits: usize, values: &[u32]) -> Node {
     const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
-    let mut words = Vec::new();
+    let width = data_type.primitive_width().unwrap();
+    let (lanes, word_bits) = (128 / width, 8 * width);
+    let mut bytes = Vec::new();
     for block in values.chunks(1024) {
-        let mut packed = vec![0u32; WIDTH * LANES];
-        for row in 0..32 {
-            for lane in 0..LANES {
-                let index = ORDER[row / 8] * 16 + row % 8 * 128 + lane;
-                let value = block.get(index).copied().unwrap_or(0);
-                for bit in 0..WIDTH {
-                    let at = row * WIDTH + bit;
-                    packed[at / 32 * LANES + lane] |= (value >> bit & 1) << (at % 32);
-                }
+        let mut rows = vec![0u8; 128 * bits];
+        for (row, lane) in (0..word_bits).flat_map(|row| (0..lanes).map(move |lane| (row, lane))) {
+            let value = block.get(ORDER[row / 8] * 16 + row % 8 * 128 + lane).copied().unwrap_or(0);
+            for bit in (0..bits).filter(|bit| value >> bit & 1 != 0) {
+                let at = row * bits + bit;
+                rows[(at / word_bits * lanes + lane) * width + at % word_bits / 8] |= 1 << (at % 8);
             }
         }
-        words.extend(packed);
+        bytes.extend(rows);
     }
-    let buffers = vec![words.iter().flat_map(|word| word.to_le_bytes()).collect()];
     // The width is a protobuf's field 1.
-    let metadata = vec![0x08, WIDTH as u8];
-    Node { metadata, buffers, ..Node::new("fastlanes.bitpacked", DataType::UInt32, values.len() as u64) }
+    let metadata = if bits == 0 { vec![] } else { vec![0x08, bits as u8] };
+    Node {
+        metadata,
+        buffers: vec![bytes],
+        ..Node::new("fastlanes.bitpacked", data_type, values.len() as u64)
+    }
 }
