@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
 
 use crossdock_plugin_api::Device;
 use dlpark::ffi::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPackExchangeAPI, DLPackExchangeAPIHeader};
@@ -11,6 +10,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
+use crate::by_type::ByType;
 use crate::dlpack_tensor::{Form, Managed};
 
 /// The attribute of the type.
@@ -18,11 +18,7 @@ pub const ATTRIBUTE: &str = "__dlpack_c_exchange_api__";
 /// The capsule that is there.
 pub const CAPSULE: &std::ffi::CStr = c"dlpack_exchange_api";
 
-/// From so many types on the oldest is forgotten, so that types that are made and dropped do not pile up.
-const TYPES: usize = 64;
-
-/// What was found on each type, for as long as it is kept here: its address is not another's meanwhile.
-static KNOWN: Mutex<Vec<(Py<PyType>, Option<ExchangeApi>)>> = Mutex::new(Vec::new());
+static KNOWN: ByType<Option<ExchangeApi>> = ByType::new();
 
 /// A table that lives as long as the process.
 #[derive(Clone, Copy)]
@@ -34,26 +30,7 @@ unsafe impl Send for ExchangeApi {}
 impl ExchangeApi {
     /// That of an object's type, if it has one that is understood.
     pub fn of(object: &Bound<'_, PyAny>) -> Option<Self> {
-        let r#type = object.get_type_ptr();
-        {
-            let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, found)) = known.iter().find(|(of, _)| of.as_ptr().cast() == r#type) {
-                return *found;
-            }
-        }
-        let found = Self::look_up(&object.get_type());
-        let entry = (object.get_type().unbind(), found);
-        // What is dropped may run Python's code, which is not to find this lock taken.
-        let mut oldest = None;
-        {
-            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= TYPES {
-                oldest = Some(known.remove(0));
-            }
-            known.push(entry);
-        }
-        drop(oldest);
-        found
+        KNOWN.of(object, Self::look_up)
     }
 
     fn look_up(r#type: &Bound<'_, PyType>) -> Option<Self> {

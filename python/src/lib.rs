@@ -7,6 +7,7 @@
 mod arrow_in;
 mod arrow_out;
 mod buffer_protocol;
+mod by_type;
 mod bytes;
 mod capsules;
 mod column;
@@ -37,6 +38,7 @@ mod schema;
 mod session;
 mod show;
 mod table;
+mod torch;
 mod vortex_buffer;
 mod vortex_in;
 mod vortex_out;

@@ -119,6 +119,76 @@ def test_without_its_waiting_the_order_would_be_wrong(there, driver, late):
     assert driver.expected > 0
 
 
+class FakeTorch:
+    """What a torch without an exchange API has; its tensors are the driver's memory."""
+
+    def __init__(self, stream):
+        self.asked_for = []
+        outer = self
+
+        class Tensor:
+            is_cuda = True
+
+            def __init__(self, made):
+                self.made, self.asked = made, []
+
+            def __dlpack__(self, stream=None, max_version=None):
+                self.asked.append(stream)
+                return self.made.capsule
+
+            def __dlpack_device__(self):
+                raise AssertionError("its place was asked for")
+
+            def get_device(self):
+                return 0
+
+        class C:
+            @staticmethod
+            def _cuda_getCurrentRawStream(device):
+                outer.asked_for.append(device)
+                return stream
+
+        self.Tensor, self._C = Tensor, C
+
+
+def test_torch_without_an_exchange_api_is_waited_for_on_its_own_stream(there, driver, late, monkeypatch):
+    stream, address = late
+    torch = FakeTorch(stream)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    tensor = torch.Tensor(on_device(address, N))
+    column = there.from_dlpack(tensor)
+    assert (tensor.asked, torch.asked_for) == ([-1], [0])
+    assert values(column) == VALUES.tolist()
+
+
+def test_torch_on_the_default_stream_is_waited_for_there(there, driver, monkeypatch):
+    torch = FakeTorch(0)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    address = driver.alloc(BYTES)
+    driver.upload(address, VALUES.tobytes(), LEGACY)
+    assert values(there.from_dlpack(torch.Tensor(on_device(address, N)))) == VALUES.tolist()
+    driver.synchronize(LEGACY)
+    driver.free(address)
+
+
+def test_a_subclass_of_torch_s_that_gives_tensors_its_own_way_is_asked_its_way(there, driver, late, monkeypatch):
+    stream, address = late
+    torch = FakeTorch(stream)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    class Own(torch.Tensor):
+        def __dlpack__(self, stream=None, max_version=None):
+            driver.wait(stream, late[0])
+            return super().__dlpack__(stream, max_version)
+
+        def __dlpack_device__(self):
+            return (CUDA, 0)
+
+    tensor = Own(on_device(address, N))
+    assert values(there.from_dlpack(tensor)) == VALUES.tolist()
+    assert tensor.asked[0] > 2 and torch.asked_for == []
+
+
 def test_a_producer_that_knows_no_versions_is_told_the_stream_all_the_same(there, driver, late):
     stream, address = late
     producer = Producer(driver, stream, on_device(address, N, form="legacy"), knows=("stream",))
