@@ -1,7 +1,6 @@
 //! What happens once the device is done with something, on a thread of its own.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::at_exit;
@@ -10,11 +9,11 @@ use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 use super::event::CudaEvent;
 
 /// Does things after events, without anybody waiting for it. The thread is started with the first thing to do, holds no
-/// lock while it does one, and does all of them before it is joined.
+/// lock while it does one, and ends when all of them are done and there is no reaper any more.
 #[derive(Default)]
 pub(crate) struct Reaper {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    is_running: Mutex<bool>,
 }
 
 #[derive(Default)]
@@ -62,7 +61,7 @@ const LONGEST: Duration = Duration::from_millis(2);
 
 impl Reaper {
     pub(crate) fn add(&self, job: Job) {
-        let mut thread = lock(&self.thread);
+        let mut is_running = lock(&self.is_running);
         {
             let mut state = lock(&self.shared.state);
             if state.leaking {
@@ -72,17 +71,17 @@ impl Reaper {
             state.captured = false;
         }
         self.shared.changed.notify_all();
-        if thread.is_none() {
+        if !*is_running {
             let shared = self.shared.clone();
             let spawned = std::thread::Builder::new().name("crossdock-reaper".into());
             match spawned.spawn(move || shared.run()) {
-                Ok(handle) => {
-                    *thread = Some(handle);
+                Ok(_) => {
+                    *is_running = true;
                     at_exit::watch(Arc::downgrade(&self.shared));
                 }
                 // No thread to be had: done here, late but safely.
                 Err(_) => {
-                    drop(thread);
+                    drop(is_running);
                     self.shared.drain();
                 }
             }
@@ -105,15 +104,11 @@ impl Reaper {
 }
 
 impl Drop for Reaper {
+    /// Nobody waits for the thread: the last owner may go on any stack, and hold a lock that a stranger's function, which the
+    /// thread is calling, waits for. Python's is one. At the process's end [`at_exit`] waits.
     fn drop(&mut self) {
         lock(&self.shared.state).ending = true;
         self.shared.changed.notify_all();
-        let on_itself = self.shared.is_this_thread();
-        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        // The last owner may go in a job of the thread itself, which then ends on its own.
-        if let Some(thread) = thread.filter(|_| !on_itself) {
-            drop(thread.join());
-        }
     }
 }
 

@@ -119,6 +119,40 @@ fn a_call_comes_once_after_its_events_and_at_once_where_there_are_none() {
     t.stream_destroy(stream);
 }
 
+/// Of a stranger's function: that it was called, that it may go on, and whether it was told so.
+struct Held(mpsc::Sender<()>, mpsc::Receiver<()>, mpsc::Sender<bool>);
+
+unsafe extern "C" fn hold(data: *mut c_void) {
+    // SAFETY: what the test passes, once.
+    let held = unsafe { Box::from_raw(data.cast::<Held>()) };
+    held.0.send(()).unwrap();
+    let went_on = held.1.recv_timeout(std::time::Duration::from_secs(10)).is_ok();
+    held.2.send(went_on).unwrap();
+}
+
+#[test]
+fn the_last_owner_does_not_wait_for_a_stranger_s_function() {
+    let Some(backend) = backend("the_last_owner_does_not_wait_for_a_stranger_s_function") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let stream = t.stream_create(GPU).unwrap();
+    let block = t.alloc_aligned(GPU, 1 << 20, 64, stream).unwrap();
+    t.fill(stream, block.address, 1, 1 << 20).unwrap();
+    let event = t.event_record(stream).unwrap();
+    let ((began, begins), (go, goes), (told, tells)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+    let data = Box::into_raw(Box::new(Held(began, goes, told))).cast();
+    let call_after = t.functions().call_after.unwrap();
+    // SAFETY: a live event, and what the function expects.
+    unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(hold)), data) };
+    t.event_destroy(event);
+    t.free(block);
+    t.stream_destroy(stream);
+    begins.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+    drop((account, backend));
+    go.send(()).ok();
+    assert!(tells.recv().unwrap(), "the last owner waited");
+}
+
 #[test]
 fn the_devices_memory_stays_flat_over_many_rounds() {
     let Some(backend) = backend("the_devices_memory_stays_flat") else { return };
