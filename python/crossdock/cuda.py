@@ -220,7 +220,8 @@ class Buffer:
     def copy_to_host(self, position: int = 0, nbytes: int = -1, *, buf: _Target) -> _Target: ...
     def copy_to_host(self, position: int = 0, nbytes: int = -1, buf: Any = None) -> Any:
         """`nbytes` bytes from `position` on, all that follow for -1: as `bytes`, or in `buf`, a writable buffer of as many
-        bytes or more (a `HostBuffer` is the fastest), which is returned. Waits until they are there."""
+        bytes or more (a `HostBuffer` is the fastest), which is returned. Waits until they are there; Ctrl-C ends it after
+        256 MiB at most."""
         start, n = range_of("position", position, "nbytes", nbytes, self.size, "the buffer")
         if buf is None:
             return self._memory.read(start, n)
@@ -233,7 +234,7 @@ class Buffer:
 
     def copy_from_host(self, data: _HostData, position: int = 0, nbytes: int = -1) -> int:
         """Writes `nbytes` bytes of `data`, as many as it has and as fit for -1, from `position` on. They are there when this
-        returns. Returns how many."""
+        returns; Ctrl-C ends it after 256 MiB at most. Returns how many."""
         view = _host_bytes(data, "data")
         n = room_for(position, nbytes, view.nbytes, self.size)
         self._memory.write(position, n, view[:n])

@@ -6,9 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use crossdock_memory::{Buffer, Copies, ForeignOwner, Ready, Stream};
 use crossdock_memory_backend::IpcExport;
-use crossdock_plugin_api::{ByteSource, Device, Error, Result, abi};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
-use crate::bytes::BufferSource;
 use crate::cuda_context::Place;
 
 /// Memory of a device, shared by the buffers that lie in it. Unlike a table's it is written, in the order of one stream.
@@ -104,20 +103,17 @@ impl Allocation {
         read().map_err(|error| (error, self.place.stream.synchronize().is_err()))
     }
 
-    /// Bytes of the host to `offset`. Blocks until they are there: they are the caller's to change then.
-    pub fn write(&self, offset: usize, source: BufferSource, bytes: usize) -> Result<()> {
-        let target = self.buffer.slice(offset, bytes)?;
-        let from = source.map().and_then(|all| all.get(..bytes));
-        let from = from.ok_or_else(|| Error::invalid_argument("fewer bytes than were to be copied"))?;
+    /// Bytes of the host to `offset`. Blocks until they are there: they are the caller's to change then. `Err((_, true))`:
+    /// something may still read `from`, and nobody can tell for how long.
+    pub fn write(&self, offset: usize, from: &[u8]) -> std::result::Result<(), (Error, bool)> {
+        let target = self.buffer.slice(offset, from.len()).map_err(|error| (error, false))?;
         let on = self.place.device();
-        // SAFETY: the target lies in the buffer; the source is held, and waited for below.
-        let copied = unsafe { self.copy((on, target.address()), (Device::CPU, from.as_ptr() as u64), bytes) };
+        let source = (Device::CPU, from.as_ptr() as u64);
+        // SAFETY: the target lies in the buffer; the source is there until it was waited for below, or for ever by the caller.
+        let copied = unsafe { self.copy((on, target.address()), source, from.len()) };
         let waited = self.place.stream.synchronize();
-        if waited.is_err() {
-            // It may still be read.
-            std::mem::forget(source);
-        }
-        copied.and(waited)
+        let in_use = waited.is_err();
+        copied.and(waited).map_err(|error| (error, in_use))
     }
 
     /// Bytes of another buffer to `offset`. Blocks nobody.

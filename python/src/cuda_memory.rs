@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use crossdock_plugin_api::{ByteSource, Error};
 use pyo3::buffer::PyBuffer;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -10,7 +11,7 @@ use pyo3::types::PyBytes;
 use crate::bytes::BufferSource;
 use crate::cuda_allocation::Allocation;
 use crate::cuda_ipc;
-use crate::errors::{OrRaise, usage};
+use crate::errors::{OrRaise, of_api, usage};
 use crate::process::Own;
 
 /// What is behind `crossdock.cuda.Buffer`: a range of an allocation, which it holds until it is closed.
@@ -55,6 +56,43 @@ impl DeviceMemory {
         }
         Ok(allocation)
     }
+}
+
+/// So many bytes are copied before Python looks at signals.
+const PIECE_BYTES: usize = 256 << 20;
+
+/// Why a copy came to no end.
+struct Stopped {
+    error: PyErr,
+    /// Something may still use the host's side of it.
+    in_use: bool,
+}
+
+impl Stopped {
+    /// Raises; what may be in use stays for ever.
+    fn leave<T, U>(self, host_side: T) -> PyResult<U> {
+        if self.in_use {
+            std::mem::forget(host_side);
+        }
+        Err(self.error)
+    }
+}
+
+/// Copies a piece (where it begins, its bytes) after the other without the interpreter's lock. Between two of them a signal whose
+/// handler raises, as Ctrl-C does, ends it.
+fn in_pieces(
+    py: Python<'_>,
+    bytes: usize,
+    mut copy: impl FnMut(usize, usize) -> Result<(), (Error, bool)> + Send,
+) -> Result<(), Stopped> {
+    for at in (0..bytes).step_by(PIECE_BYTES) {
+        if at > 0 {
+            py.check_signals().map_err(|error| Stopped { error, in_use: false })?;
+        }
+        let copied = py.detach(|| copy(at, PIECE_BYTES.min(bytes - at)));
+        copied.map_err(|(error, in_use)| Stopped { error: of_api(error), in_use })?;
+    }
+    Ok(())
 }
 
 #[pymethods]
@@ -109,18 +147,14 @@ impl DeviceMemory {
             let start = ffi::PyBytes_AsString(made.as_ptr()) as usize;
             (made, start)
         };
-        let filled = py.detach(|| {
+        let filled = in_pieces(py, bytes, |at, n| {
             // SAFETY: the object's own bytes, which are Python's and any values; nobody else has seen it.
-            allocation.read(offset, unsafe { std::slice::from_raw_parts_mut(start as *mut u8, bytes) })
+            allocation
+                .read(offset + at, unsafe { std::slice::from_raw_parts_mut((start + at) as *mut u8, n) })
         });
         match filled {
             Ok(()) => Ok(made),
-            Err((error, in_use)) => {
-                if in_use {
-                    std::mem::forget(made);
-                }
-                Err(error).or_raise()
-            }
+            Err(stopped) => stopped.leave(made),
         }
     }
 
@@ -138,16 +172,12 @@ impl DeviceMemory {
             )));
         }
         let start = to.buf_ptr() as usize;
-        let filled = py.detach(|| {
+        let filled = in_pieces(py, bytes, |at, n| {
             // SAFETY: so many bytes of the buffer's, which is held meanwhile. Who looks at them meanwhile sees them change.
-            allocation.read(offset, unsafe { std::slice::from_raw_parts_mut(start as *mut u8, bytes) })
+            allocation
+                .read(offset + at, unsafe { std::slice::from_raw_parts_mut((start + at) as *mut u8, n) })
         });
-        filled.or_else(|(error, in_use)| {
-            if in_use {
-                std::mem::forget(to);
-            }
-            Err(error).or_raise()
-        })
+        filled.or_else(|stopped| stopped.leave(to))
     }
 
     fn write(&self, py: Python<'_>, offset: usize, bytes: usize, data: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -156,7 +186,11 @@ impl DeviceMemory {
             return Ok(());
         }
         let source = BufferSource::new(data)?;
-        py.detach(|| allocation.write(offset, source, bytes)).or_raise()
+        let from = source.map().and_then(|all| all.get(..bytes));
+        let from = from.ok_or_else(|| usage("fewer bytes than were to be copied"))?;
+        let written =
+            in_pieces(py, bytes, |at, n| allocation.write(offset + at, from.get(at..at + n).unwrap_or(&[])));
+        written.or_else(|stopped| stopped.leave(source))
     }
 
     fn copy_from(

@@ -1,0 +1,68 @@
+"""`crossdock.cuda`: long copies, which a signal ends between two of their pieces."""
+
+import ctypes
+import gc
+import operator
+import signal
+from functools import partial
+
+import pytest
+from crossdock.cuda import Context
+
+PIECE = 256 << 20
+BYTES = PIECE + 1000
+ONES, TWOS = b"\1" * BYTES, b"\2" * BYTES
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture
+def handler():
+    def stop(*_):
+        raise StoppedError
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def signalled(call):
+    """Calls it with a signal on its way: nothing of Python's is run in between."""
+    raise_signal = partial(ctypes.CDLL(None)["raise"], signal.SIGUSR1)
+    list(map(operator.call, [raise_signal, call]))
+
+
+@pytest.fixture
+def buffer(there, handler):
+    context = Context(session=there)
+    with context.buffer_from_data(ONES) as buffer:
+        yield buffer
+    gc.collect()
+    assert context.bytes_allocated == 0
+
+
+def test_a_signal_ends_a_copy_to_the_host_after_its_piece(buffer):
+    host = bytearray(BYTES)
+    with pytest.raises(StoppedError):
+        signalled(partial(buffer._memory.read_into, 0, BYTES, host))
+    assert host[:PIECE] == ONES[:PIECE] and not any(host[PIECE:])
+    with pytest.raises(StoppedError):
+        signalled(partial(buffer._memory.read, 0, BYTES))
+    assert buffer.copy_to_host() == ONES
+
+
+def test_a_signal_ends_a_copy_from_the_host_after_its_piece(buffer):
+    with pytest.raises(StoppedError):
+        signalled(partial(buffer._memory.write, 0, BYTES, memoryview(TWOS)))
+    assert buffer.copy_to_host(PIECE - 1, 2) == b"\2\1"
+    assert buffer.copy_from_host(TWOS) == BYTES and buffer.copy_to_host() == TWOS
+
+
+def test_a_copy_of_one_piece_is_not_ended(buffer):
+    """By itself: the signal's handler runs after it."""
+    host = bytearray(PIECE)
+    with pytest.raises(StoppedError):
+        signalled(partial(buffer._memory.read_into, 0, PIECE, host))
+    assert host == ONES[:PIECE]
