@@ -115,9 +115,8 @@ pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResu
         // SAFETY: that stream is always there.
         return unsafe { Asked::after(tensor, shared, device, LEGACY_STREAM) };
     }
-    if let Some(theirs) = torch::stream_of(object) {
-        // Nobody is made to wait: we do.
-        let tensor = take(&call(object, Some(-1))?, "__dlpack__")?;
+    if let Some((capsule, theirs)) = torch::capsule(object)? {
+        let tensor = take(&capsule, "torch.to_dlpack")?;
         let Some(device) = device_of(shared, &tensor) else { return Ok(Asked::at_once(tensor)) };
         // SAFETY: the stream that torch works on is a live one of the device.
         return unsafe { Asked::after(tensor, shared, device, theirs) };
@@ -151,13 +150,13 @@ fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> Py
         return Ok(Asked::at_once(take(&call(object, None)?, "__dlpack__")?));
     };
     let ours = stream_on(shared, device)?;
-    let tensor = take(&call(object, Some(ours.native() as isize))?, "__dlpack__")?;
+    let tensor = take(&call(object, Some(ours.native() as usize))?, "__dlpack__")?;
     Ok(Asked { tensor, there: There::On(ours) })
 }
 
 /// Calls `__dlpack__` with what all of its versions have in common and then with less, as the standard says: an argument that
 /// a producer does not know is a TypeError. Without a stream, which its first version had, nobody is asked for device memory.
-fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<isize>) -> PyResult<Bound<'py, PyAny>> {
+fn call<'py>(object: &Bound<'py, PyAny>, stream: Option<usize>) -> PyResult<Bound<'py, PyAny>> {
     let py = object.py();
     let name = intern!(py, "__dlpack__");
     let arguments = PyDict::new(py);

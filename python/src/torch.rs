@@ -1,41 +1,59 @@
 //! Tensors of releases of torch that have no C exchange API.
 //!
-//! Told a stream, torch's `__dlpack__` makes it wait by way of several objects of Python's, which takes longer than all else.
-//! Told that nobody waits, it leaves the order to who asks: what it gives is ready on the stream that torch works on.
+//! torch's `__dlpack__` looks at a tensor in Python, and makes the stream that it is told wait by way of several more objects, which
+//! takes longer than all else. What it gives is asked of the function below it, once what it would refuse is ruled out, and is
+//! ready on the stream that torch works on.
 
 use std::sync::Arc;
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
+use pyo3::{Bound, intern};
 
 use crate::by_type::ByType;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 
-/// The function that tells torch's stream on a device by its number, for types whose `__dlpack__` is torch's.
-static STREAMS: ByType<Option<Arc<Py<PyAny>>>> = ByType::new();
+/// What torch has for it, where a type is that of its tensors.
+static TORCH: ByType<Option<Arc<Torch>>> = ByType::new();
 
-/// The stream that torch works on, on the device of one of its tensors; `None` for all other objects, and for tensors on the
-/// host.
-pub fn stream_of(object: &Bound<'_, PyAny>) -> Option<usize> {
-    let py = object.py();
-    let stream_on = STREAMS.of(object, |of| look_up(of).ok().flatten().map(Arc::new))?;
-    if !object.getattr(intern!(py, "is_cuda")).ok()?.is_truthy().ok()? {
-        return None;
-    }
-    let device = object.call_method0(intern!(py, "get_device")).ok()?;
-    let stream: usize = stream_on.call1(py, (&device,)).ok()?.extract(py).ok()?;
-    Some(if stream == 0 { LEGACY_STREAM } else { stream })
+struct Torch {
+    /// A capsule of a tensor, of which nobody waits for anything.
+    to_dlpack: Py<PyAny>,
+    /// The handle of torch's stream on a device by its number.
+    stream: Py<PyAny>,
 }
 
-/// Nothing is imported that nobody has imported.
-fn look_up(of: &Bound<'_, PyType>) -> PyResult<Option<Py<PyAny>>> {
+/// A capsule of one of torch's tensors on a CUDA device, and the stream that it is ready on. `None` for all other objects, and for
+/// tensors that `__dlpack__` refuses, or has something to do to.
+pub fn capsule<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, usize)>> {
+    let py = object.py();
+    let Some(torch) = TORCH.of(object, |of| look_up(of).ok().flatten().map(Arc::new)) else {
+        return Ok(None);
+    };
+    let is = |name| object.getattr(name)?.is_truthy();
+    let answers = |name| object.call_method0(name)?.is_truthy();
+    if !is(intern!(py, "is_cuda"))?
+        || is(intern!(py, "requires_grad"))?
+        || answers(intern!(py, "is_conj"))?
+        || answers(intern!(py, "is_neg"))?
+    {
+        return Ok(None);
+    }
+    let device = object.call_method0(intern!(py, "get_device"))?;
+    let stream: usize = torch.stream.call1(py, (&device,))?.extract(py)?;
+    let capsule = torch.to_dlpack.bind(py).call1((object,))?;
+    Ok(Some((capsule, if stream == 0 { LEGACY_STREAM } else { stream })))
+}
+
+/// Nothing is imported that nobody has imported. Types derived from torch's may have ways of their own.
+fn look_up(of: &Bound<'_, PyType>) -> PyResult<Option<Torch>> {
     let py = of.py();
     let modules = py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
     let Some(torch) = modules.get_item("torch")? else { return Ok(None) };
-    let own = torch.getattr("Tensor")?.getattr("__dlpack__")?;
-    if !of.getattr("__dlpack__")?.is(&own) {
+    if !of.is(&torch.getattr("Tensor")?) {
         return Ok(None);
     }
-    torch.getattr("_C")?.getattr_opt("_cuda_getCurrentRawStream").map(|found| found.map(Bound::unbind))
+    let to_dlpack = torch.getattr("to_dlpack")?.unbind();
+    let stream = torch.getattr("_C")?.getattr_opt("_cuda_getCurrentRawStream")?;
+    Ok(stream.map(|stream| Torch { to_dlpack, stream: stream.unbind() }))
 }

@@ -122,47 +122,60 @@ def test_without_its_waiting_the_order_would_be_wrong(there, driver, late):
 class FakeTorch:
     """What a torch without an exchange API has; its tensors are the driver's memory."""
 
-    def __init__(self, stream):
-        self.asked_for = []
-        outer = self
+    def __init__(self, driver, late):
+        self.seen = seen = []
 
         class Tensor:
-            is_cuda = True
+            is_cuda, requires_grad, conj, neg = True, False, False, False
 
             def __init__(self, made):
-                self.made, self.asked = made, []
+                self.made = made
 
-            def __dlpack__(self, stream=None, max_version=None):
-                self.asked.append(stream)
+            def __dlpack__(self, *, stream=None, max_version=None):
+                seen.append("__dlpack__")
+                driver.wait(stream, late)
                 return self.made.capsule
 
             def __dlpack_device__(self):
-                raise AssertionError("its place was asked for")
+                return (CUDA, 0)
 
             def get_device(self):
                 return 0
 
+            def is_conj(self):
+                return self.conj
+
+            def is_neg(self):
+                return self.neg
+
         class C:
             @staticmethod
             def _cuda_getCurrentRawStream(device):
-                outer.asked_for.append(device)
-                return stream
+                seen.append(device)
+                return late
 
         self.Tensor, self._C = Tensor, C
 
+    def to_dlpack(self, tensor):
+        self.seen.append("to_dlpack")
+        return tensor.made.capsule
 
-def test_torch_without_an_exchange_api_is_waited_for_on_its_own_stream(there, driver, late, monkeypatch):
-    stream, address = late
-    torch = FakeTorch(stream)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    tensor = torch.Tensor(on_device(address, N))
-    column = there.from_dlpack(tensor)
-    assert (tensor.asked, torch.asked_for) == ([-1], [0])
+
+@pytest.fixture
+def torch(driver, late, monkeypatch):
+    fake = FakeTorch(driver, late[0])
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    return fake
+
+
+def test_torch_without_an_exchange_api_is_waited_for_on_its_own_stream(there, torch, late):
+    column = there.from_dlpack(torch.Tensor(on_device(late[1], N)))
+    assert torch.seen == [0, "to_dlpack"]
     assert values(column) == VALUES.tolist()
 
 
 def test_torch_on_the_default_stream_is_waited_for_there(there, driver, monkeypatch):
-    torch = FakeTorch(0)
+    torch = FakeTorch(driver, 0)
     monkeypatch.setitem(sys.modules, "torch", torch)
     address = driver.alloc(BYTES)
     driver.upload(address, VALUES.tobytes(), LEGACY)
@@ -171,22 +184,20 @@ def test_torch_on_the_default_stream_is_waited_for_there(there, driver, monkeypa
     driver.free(address)
 
 
-def test_a_subclass_of_torch_s_that_gives_tensors_its_own_way_is_asked_its_way(there, driver, late, monkeypatch):
-    stream, address = late
-    torch = FakeTorch(stream)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-
-    class Own(torch.Tensor):
-        def __dlpack__(self, stream=None, max_version=None):
-            driver.wait(stream, late[0])
-            return super().__dlpack__(stream, max_version)
-
-        def __dlpack_device__(self):
-            return (CUDA, 0)
-
-    tensor = Own(on_device(address, N))
+@pytest.mark.parametrize("what", ["requires_grad", "conj", "neg"])
+def test_what_torch_itself_looks_at_is_asked_of_torch(there, torch, late, what):
+    tensor = torch.Tensor(on_device(late[1], N))
+    setattr(tensor, what, True)
     assert values(there.from_dlpack(tensor)) == VALUES.tolist()
-    assert tensor.asked[0] > 2 and torch.asked_for == []
+    assert torch.seen == ["__dlpack__"]
+
+
+def test_a_type_derived_from_torch_s_is_asked_its_own_way(there, torch, late):
+    class Own(torch.Tensor):
+        pass
+
+    assert values(there.from_dlpack(Own(on_device(late[1], N)))) == VALUES.tolist()
+    assert torch.seen == ["__dlpack__"]
 
 
 def test_a_producer_that_knows_no_versions_is_told_the_stream_all_the_same(there, driver, late):
