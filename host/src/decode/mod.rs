@@ -240,7 +240,7 @@ fn run_programs(
         }
         let node = array.node(next.unwrap_or(index))?;
         next = program.inner().map(|child| node.child(child)).transpose()?.map(|child| child.index());
-        chain.push(Link { node, program });
+        chain.push(Link { node, program, plugin: step.plugin });
     }
     chain.reverse();
     let Some(Step::Decoded(Decoded { plugin, device, schema, .. })) = steps.get(index) else {
@@ -265,7 +265,8 @@ fn run_programs(
     };
     let node = array.node(index)?;
     let by = |error| named(error, plugin, node);
-    let batch = run(&chain, schema, &child, &here).map_err(by)?;
+    // What goes wrong is said of the link that it goes wrong with.
+    let batch = run(&chain, schema, &child, &here)?;
     held_to_its_word(node, &batch, &here).map_err(by)?;
     Ok(batch)
 }

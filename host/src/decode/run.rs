@@ -7,14 +7,42 @@ use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
 use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
+use super::named;
 use super::program::Program;
 use super::source::From;
+use crate::plugin::Plugin;
 
-/// A node and its program.
+/// A node, its program, and whose that is.
 pub(super) struct Link<'a> {
     pub node: EncodedNode<'a>,
     pub program: &'a Program,
+    pub plugin: &'a Plugin,
 }
+
+impl Link<'_> {
+    /// What went wrong with it, which is no fault of the nodes that are run with it.
+    pub fn named(&self, failure: impl Into<Failure>) -> Failure {
+        match failure.into() {
+            Failure::Unnamed(error) => Failure::Named(named(error, self.plugin, self.node)),
+            told => told,
+        }
+    }
+}
+
+/// What went wrong in a chain.
+pub(super) enum Failure {
+    /// It says with which node, and whose that is.
+    Named(Error),
+    Unnamed(Error),
+}
+
+impl std::convert::From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Unnamed(error)
+    }
+}
+
+pub(super) type Outcome<T> = std::result::Result<T, Failure>;
 
 /// What was decoded of the children that a node's program needs, on the stream's device.
 pub(super) type Children<'a> = dyn Fn(EncodedNode<'_>, u32) -> Result<&'a DeviceArray> + 'a;
@@ -27,16 +55,21 @@ pub(super) fn run<'a>(
     stream: &'a Stream,
 ) -> Result<DeviceBatch> {
     let link = chain.last().ok_or_else(no_chain)?;
-    let n = link.node.length();
-    let len = usize::try_from(n).map_err(|_| link.node.wrong("its values are more than there can be"))?;
-    let data_type = schema.fields().first().map(|field| field.data_type());
-    let data_type = data_type.ok_or_else(|| Error::internal("a node without a type"))?;
-    let column = if len == 0 {
-        DeviceArray::empty(data_type)?
-    } else {
-        Run::new(link, len, children, stream).array(chain, data_type)?
+    let run = || -> Outcome<DeviceBatch> {
+        let too_long = |_| link.node.wrong("its values are more than there can be");
+        let len = usize::try_from(link.node.length()).map_err(too_long)?;
+        let data_type = schema.fields().first().map(|field| field.data_type());
+        let data_type = data_type.ok_or_else(|| Error::internal("a node without a type"))?;
+        let column = if len == 0 {
+            DeviceArray::empty(data_type)?
+        } else {
+            Run::new(link, len, children, stream).array(chain, data_type)?
+        };
+        Ok(DeviceBatch::try_new(schema.clone(), len, vec![column])?)
     };
-    DeviceBatch::try_new(schema.clone(), len, vec![column])
+    run().map_err(|failure| match link.named(failure) {
+        Failure::Named(error) | Failure::Unnamed(error) => error,
+    })
 }
 
 pub(super) fn no_chain() -> Error {
@@ -51,8 +84,8 @@ pub(super) struct Run<'a> {
 }
 
 /// Values that are put in place of others.
-pub(super) struct Put<'a> {
-    node: EncodedNode<'a>,
+pub(super) struct Put<'c, 'a> {
+    link: &'c Link<'a>,
     patches: Patches<'a>,
     /// How many of the steps come before it.
     after: usize,
@@ -66,29 +99,29 @@ impl<'a> Run<'a> {
     }
 
     /// The array that a chain makes.
-    pub fn array(mut self, chain: &[Link<'a>], data_type: &DataType) -> Result<DeviceArray> {
+    pub fn array(mut self, chain: &[Link<'a>], data_type: &DataType) -> Outcome<DeviceArray> {
         let values = self.values(chain)?;
         let len = self.words.len;
         let null_count = if self.validity.is_none() { Some(0) } else { None };
         let bits =
             self.validity.map(|(bits, at)| take::from_first_bit(self.stream, &bits, at, len)).transpose()?;
         let buffers = vec![bits, Some(values)];
-        DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)
+        Ok(DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)?)
     }
 
     /// All words. Every step is taken by whatever writes a word first: values of a dictionary and of runs go through them before
     /// they are written many times, and patches through those that come after them.
-    fn values(&mut self, chain: &[Link<'a>]) -> Result<Buffer> {
+    fn values(&mut self, chain: &[Link<'a>]) -> Outcome<Buffer> {
         let names = chain.iter().position(|link| matches!(link.program.source, Operator::Dictionary { .. }));
         let (codes, chain) = chain.split_at_checked(names.unwrap_or(0)).ok_or_else(no_chain)?;
         let (steps, puts) = self.steps(chain)?;
         let link = chain.first().ok_or_else(no_chain)?;
         let bytes = self.words.len.saturating_mul(self.words.width_bytes);
-        let (from, steps_left) = self.source(codes, link, &steps)?;
+        let (from, steps_left) = self.source(codes, link, &steps).map_err(|error| link.named(error))?;
         if let From::Words(buffer, at) = &from {
             let aligned = (buffer.address() + *at as u64).is_multiple_of(self.words.width_bytes as u64);
             if steps_left.is_empty() && puts.is_empty() && aligned {
-                return buffer.slice(*at, bytes);
+                return Ok(buffer.slice(*at, bytes)?);
             }
         }
         let mut to = self.stream.memory().alloc(self.stream, bytes)?;
@@ -100,56 +133,67 @@ impl<'a> Run<'a> {
                 // In the same pass, if they go through all steps or none.
                 match puts.next_if(|put| put.after == 0 || put.after == steps_left.len()) {
                     None => checks.unpack(packed, &mut to, self.words, steps_left)?,
-                    Some(Put { node, patches, after }) => {
+                    Some(Put { link, patches, after }) => {
                         let (words, stepped) = (self.words, after == 0);
                         let cell =
                             checks.unpack_patched(packed, &mut to, words, steps_left, patches, stepped)?;
-                        self.all_put(node, std::mem::take(&mut checks), cell)?;
+                        self.all_put(link, std::mem::take(&mut checks), cell)?;
                     }
                 }
             }
             From::Counted { base, step } => checks.sequence(*base, *step, &mut to, self.words, steps_left)?,
         }
         // One launch after the other: several may have the same places.
-        for Put { node, patches, after } in puts {
+        for Put { link, patches, after } in puts {
             let after = steps.get(after..).unwrap_or_default();
             let cell = checks.patch(patches, &mut to, self.words, after)?;
-            self.all_put(node, std::mem::take(&mut checks), cell)?;
+            self.all_put(link, std::mem::take(&mut checks), cell)?;
         }
         checks.run(self.stream)?;
-        to.freeze(self.stream)
+        Ok(to.freeze(self.stream)?)
     }
 
-    fn all_put(&self, node: EncodedNode<'_>, checks: Checks<'_>, cell: usize) -> Result<()> {
+    fn all_put(&self, link: &Link<'_>, checks: Checks<'_>, cell: usize) -> Outcome<()> {
         match checks.run(self.stream)?.first_wrong(cell) {
             None => Ok(()),
-            Some(number) => Err(node.wrong(format_args!(
+            Some(number) => Err(link.named(link.node.wrong(format_args!(
                 "patches: expected indices that rise, each within the array, got another as number {number}"
-            ))),
+            )))),
         }
     }
 
     /// What is done to the words of a chain's source, and which are put in the places of others.
-    pub fn steps(&mut self, chain: &[Link<'a>]) -> Result<(Vec<Step>, Vec<Put<'a>>)> {
+    pub fn steps<'c>(&mut self, chain: &'c [Link<'a>]) -> Outcome<(Vec<Step>, Vec<Put<'c, 'a>>)> {
         let (mut steps, mut puts) = (Vec::new(), Vec::new());
-        for Link { node, program } in chain {
-            for operator in &program.then {
-                match *operator {
-                    Operator::Add(word) => steps.push(Step::Add(word)),
-                    Operator::Xor(word) => steps.push(Step::Xor(word)),
-                    Operator::ZigZag => steps.push(Step::ZigZag),
-                    Operator::ToFloat => steps.push(Step::ToFloat),
-                    Operator::Scale(bits) => steps.push(Step::Scale(bits)),
-                    Operator::Patch { indices, values, first } => {
-                        let patches = self.patches(*node, indices, values, first)?;
-                        puts.extend(patches.map(|patches| Put { node: *node, patches, after: steps.len() }));
-                    }
-                    Operator::Validity(child) => self.valid_where(*node, child)?,
-                    _ => return Err(node.wrong("a source stands among its program's steps")),
-                }
+        for link in chain {
+            for operator in &link.program.then {
+                self.step(link, *operator, &mut steps, &mut puts).map_err(|error| link.named(error))?;
             }
         }
         Ok((steps, puts))
+    }
+
+    fn step<'c>(
+        &mut self,
+        link: &'c Link<'a>,
+        operator: Operator,
+        steps: &mut Vec<Step>,
+        puts: &mut Vec<Put<'c, 'a>>,
+    ) -> Result<()> {
+        match operator {
+            Operator::Add(word) => steps.push(Step::Add(word)),
+            Operator::Xor(word) => steps.push(Step::Xor(word)),
+            Operator::ZigZag => steps.push(Step::ZigZag),
+            Operator::ToFloat => steps.push(Step::ToFloat),
+            Operator::Scale(bits) => steps.push(Step::Scale(bits)),
+            Operator::Patch { indices, values, first } => {
+                let patches = self.patches(link.node, indices, values, first)?;
+                puts.extend(patches.map(|patches| Put { link, patches, after: steps.len() }));
+            }
+            Operator::Validity(child) => self.valid_where(link.node, child)?,
+            _ => return Err(link.node.wrong("a source stands among its program's steps")),
+        }
+        Ok(())
     }
 
     fn patches(

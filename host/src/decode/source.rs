@@ -7,7 +7,7 @@ use crossdock_kernels::{Checks, Packed, Step, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-use super::run::{Link, Run, no_chain, values_of, words_of};
+use super::run::{Link, Outcome, Run, no_chain, values_of, words_of};
 
 /// Where words come from.
 pub(super) enum From {
@@ -32,8 +32,8 @@ impl<'a> Run<'a> {
         codes: &[Link<'a>],
         link: &Link<'a>,
         steps: &'s [Step],
-    ) -> Result<(From, &'s [Step])> {
-        let Link { node, program } = link;
+    ) -> Outcome<(From, &'s [Step])> {
+        let Link { node, program, .. } = link;
         let width = self.words.width_bytes;
         Ok(match program.source {
             Operator::Load { buffer, at } => {
@@ -69,26 +69,27 @@ impl<'a> Run<'a> {
                     format_args!("run-end: expected ends that rise, the last of {len} after {first} or more");
                 (self.taken(*node, taken, expected)?, &[])
             }
-            _ => return Err(node.wrong("its program has no source")),
+            _ => return Err(node.wrong("its program has no source").into()),
         })
     }
 
     /// The values that the codes number which a chain makes: unpacked and looked up in one launch, where they are packed, and
     /// every value is valid.
-    fn take_by(&self, codes: &[Link<'a>], values: &DeviceArray) -> Result<Taken> {
-        let link = codes.last().ok_or_else(no_chain)?;
-        let source = codes.first().map(|link| (link.node, &link.program.source));
+    fn take_by(&self, codes: &[Link<'a>], values: &DeviceArray) -> Outcome<Taken> {
+        let (first_link, link) = (codes.first().ok_or_else(no_chain)?, codes.last().ok_or_else(no_chain)?);
         let Words { len, width_bytes, .. } = self.words;
         let mut run = Run::new(link, len, self.children, self.stream);
-        if let Some((node, Operator::Unpack { buffer, bits: bits @ 1.., first })) = source
+        if let Operator::Unpack { buffer, bits: bits @ 1.., first } = first_link.program.source
             && values.may_be_null().is_none()
         {
-            let buffer = buffer_of(node, *buffer)?.ok_or_else(|| node.wrong("its buffer has no bytes"))?;
+            let node = first_link.node;
+            let buffer = buffer_of(node, buffer).map_err(|error| first_link.named(error))?;
+            let buffer = buffer.ok_or_else(|| first_link.named(node.wrong("its buffer has no bytes")))?;
             let (steps, puts) = run.steps(codes)?;
             if !puts.is_empty() {
-                return Err(node.wrong("its codes have patches, which were to be put before"));
+                return Err(link.named(node.wrong("its codes have patches, which were to be put before")));
             }
-            let packed = Packed { buffer: &buffer, bits: *bits as u32, first: *first as usize };
+            let packed = Packed { buffer: &buffer, bits: bits as u32, first: first as usize };
             let valid = run.validity.as_ref().map(|(bits, first)| (bits, *first));
             let mut to = self.stream.memory().alloc(self.stream, len.saturating_mul(width_bytes))?;
             let mut checks = Checks::new();
@@ -102,10 +103,12 @@ impl<'a> Run<'a> {
             let bits = run.validity.map(|(bits, at)| take::from_first_bit(self.stream, &bits, at, len));
             let buffers = vec![bits.transpose()?, Some(to.freeze(self.stream)?)];
             let data_type = values.data_type().clone();
-            return DeviceArray::try_new(data_type, len, 0, null_count, buffers, Vec::new(), None).map(Ok);
+            let made = DeviceArray::try_new(data_type, len, 0, null_count, buffers, Vec::new(), None)?;
+            return Ok(Ok(made));
         }
         let data_type = if link.program.width == 1 { DataType::UInt8 } else { DataType::UInt16 };
-        take::take(self.stream, values, &run.array(codes, &data_type)?)
+        let codes = run.array(codes, &data_type).map_err(|failure| link.named(failure))?;
+        Ok(take::take(self.stream, values, &codes)?)
     }
 
     /// An array of words, each through `steps`.

@@ -95,3 +95,21 @@ fn a_code_that_numbers_nothing_is_told_with_its_place() {
         assert!(line.contains("vortex.dict") && line.contains("1500"), "{device}: {line}");
     }
 }
+
+#[test]
+fn who_is_wrong_in_a_pass_of_several_is_told_and_nobody_else() {
+    let values = Node::words(DataType::Int32, &[7i32; 5], i32::to_ne_bytes);
+    let inner = dictionary(packed(DataType::UInt8, 3, &[6; 2000]), values);
+    let scale = 2f32.to_le_bytes().to_vec();
+    let node = Node {
+        metadata: scale,
+        children: vec![inner],
+        ..Node::new("example.scaled", DataType::Float32, 2000)
+    };
+    for &device in devices() {
+        let session = session(&csv_plugin(), device);
+        let line = session.decode(node.tree(&session, device)).unwrap_err().one_line();
+        assert!(line.contains("encodings ") && !line.contains("csv "), "{device}: {line}");
+        assert!(line.contains("vortex.dict") && line.contains("below 5"), "{device}: {line}");
+    }
+}
