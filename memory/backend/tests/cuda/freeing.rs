@@ -3,11 +3,12 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread::ThreadId;
 
 use crossdock_plugin_api::{Device, abi};
 
 use super::common::{copy, table};
-use super::{GPU, backend, content};
+use super::{GPU, backend, content, skip};
 
 #[test]
 fn a_block_that_another_stream_still_reads_is_not_handed_out_again() {
@@ -119,38 +120,52 @@ fn a_call_comes_once_after_its_events_and_at_once_where_there_are_none() {
     t.stream_destroy(stream);
 }
 
-/// Of a stranger's function: that it was called, that it may go on, and whether it was told so.
-struct Held(mpsc::Sender<()>, mpsc::Receiver<()>, mpsc::Sender<bool>);
+/// Of a stranger's function: which thread it is not meant for, that it was called, that it may go on, and whether it was told so.
+struct Held(ThreadId, mpsc::Sender<bool>, mpsc::Receiver<()>, mpsc::Sender<bool>);
 
 unsafe extern "C" fn hold(data: *mut c_void) {
     // SAFETY: what the test passes, once.
     let held = unsafe { Box::from_raw(data.cast::<Held>()) };
-    held.0.send(()).unwrap();
-    let went_on = held.1.recv_timeout(std::time::Duration::from_secs(10)).is_ok();
-    held.2.send(went_on).unwrap();
+    let is_elsewhere = std::thread::current().id() != held.0;
+    held.1.send(is_elsewhere).unwrap();
+    if is_elsewhere {
+        let went_on = held.2.recv_timeout(std::time::Duration::from_secs(10)).is_ok();
+        held.3.send(went_on).unwrap();
+    }
 }
 
 #[test]
 fn the_last_owner_does_not_wait_for_a_stranger_s_function() {
-    let Some(backend) = backend("the_last_owner_does_not_wait_for_a_stranger_s_function") else { return };
-    let account = backend.account("test");
-    let t = table(&account);
-    let stream = t.stream_create(GPU).unwrap();
-    let block = t.alloc_aligned(GPU, 1 << 20, 64, stream).unwrap();
-    t.fill(stream, block.address, 1, 1 << 20).unwrap();
-    let event = t.event_record(stream).unwrap();
-    let ((began, begins), (go, goes), (told, tells)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
-    let data = Box::into_raw(Box::new(Held(began, goes, told))).cast();
-    let call_after = t.functions().call_after.unwrap();
-    // SAFETY: a live event, and what the function expects.
-    unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(hold)), data) };
-    t.event_destroy(event);
-    t.free(block);
-    t.stream_destroy(stream);
-    begins.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
-    drop((account, backend));
-    go.send(()).ok();
-    assert!(tells.recv().unwrap(), "the last owner waited");
+    const TEST: &str = "the_last_owner_does_not_wait_for_a_stranger_s_function";
+    const BYTES: usize = 64 << 20;
+    // A device that has done it all before the function is told of has it called at once.
+    for _ in 0..20 {
+        let Some(backend) = backend(TEST) else { return };
+        let account = backend.account("test");
+        let t = table(&account);
+        let stream = t.stream_create(GPU).unwrap();
+        let block = t.alloc_aligned(GPU, BYTES, 64, stream).unwrap();
+        (0..16).for_each(|_| t.fill(stream, block.address, 1, BYTES).unwrap());
+        let event = t.event_record(stream).unwrap();
+        let ((began, begins), (go, goes), (told, tells)) =
+            (mpsc::channel(), mpsc::channel(), mpsc::channel());
+        let held = Held(std::thread::current().id(), began, goes, told);
+        let call_after = t.functions().call_after.unwrap();
+        let data = Box::into_raw(Box::new(held)).cast();
+        // SAFETY: a live event, and what the function expects.
+        unsafe { call_after(t.raw(), &event, 1, abi::Callback(Some(hold)), data) };
+        t.event_destroy(event);
+        t.free(block);
+        t.stream_destroy(stream);
+        let is_elsewhere = begins.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+        drop((account, backend));
+        if is_elsewhere {
+            go.send(()).ok();
+            assert!(tells.recv().unwrap(), "the last owner waited");
+            return;
+        }
+    }
+    skip(TEST, "the device was always done before the function was told of");
 }
 
 #[test]
