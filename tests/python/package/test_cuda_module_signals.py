@@ -11,7 +11,10 @@ from crossdock.cuda import Context
 
 PIECE = 256 << 20
 BYTES = PIECE + 1000
-ONES, TWOS = b"\1" * BYTES, b"\2" * BYTES
+
+
+def ones():
+    return b"\1" * BYTES
 
 
 class StoppedError(Exception):
@@ -37,7 +40,7 @@ def signalled(call):
 @pytest.fixture
 def buffer(there, handler):
     context = Context(session=there)
-    with context.buffer_from_data(ONES) as buffer:
+    with context.buffer_from_data(ones()) as buffer:
         yield buffer
     gc.collect()
     assert context.bytes_allocated == 0
@@ -47,17 +50,18 @@ def test_a_signal_ends_a_copy_to_the_host_after_its_piece(buffer):
     host = bytearray(BYTES)
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read_into, 0, BYTES, host))
-    assert host[:PIECE] == ONES[:PIECE] and not any(host[PIECE:])
+    assert host[:PIECE].count(1) == PIECE and not any(host[PIECE:])
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read, 0, BYTES))
-    assert buffer.copy_to_host() == ONES
+    assert buffer.copy_to_host() == ones()
 
 
 def test_a_signal_ends_a_copy_from_the_host_after_its_piece(buffer):
+    twos = b"\2" * BYTES
     with pytest.raises(StoppedError):
-        signalled(partial(buffer._memory.write, 0, BYTES, memoryview(TWOS)))
+        signalled(partial(buffer._memory.write, 0, BYTES, memoryview(twos)))
     assert buffer.copy_to_host(PIECE - 1, 2) == b"\2\1"
-    assert buffer.copy_from_host(TWOS) == BYTES and buffer.copy_to_host() == TWOS
+    assert buffer.copy_from_host(twos) == BYTES and buffer.copy_to_host() == twos
 
 
 def test_a_copy_of_one_piece_is_not_ended(buffer):
@@ -65,4 +69,4 @@ def test_a_copy_of_one_piece_is_not_ended(buffer):
     host = bytearray(PIECE)
     with pytest.raises(StoppedError):
         signalled(partial(buffer._memory.read_into, 0, PIECE, host))
-    assert host == ONES[:PIECE]
+    assert host.count(1) == PIECE
