@@ -101,12 +101,17 @@ impl<'a> Run<'a> {
     /// The array that a chain makes.
     pub fn array(mut self, chain: &[Link<'a>], data_type: &DataType) -> Outcome<DeviceArray> {
         let values = self.values(chain)?;
+        Ok(self.with_values(values, data_type)?)
+    }
+
+    /// The array of what was made, with the nulls that were found on the way.
+    pub fn with_values(self, values: Buffer, data_type: &DataType) -> Result<DeviceArray> {
         let len = self.words.len;
         let null_count = if self.validity.is_none() { Some(0) } else { None };
         let bits =
             self.validity.map(|(bits, at)| take::from_first_bit(self.stream, &bits, at, len)).transpose()?;
         let buffers = vec![bits, Some(values)];
-        Ok(DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)?)
+        DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None)
     }
 
     /// All words. Every step is taken by whatever writes a word first: values of a dictionary and of runs go through them before
@@ -143,7 +148,7 @@ impl<'a> Run<'a> {
             }
             From::Counted { base, step } => checks.sequence(*base, *step, &mut to, self.words, steps_left)?,
         }
-        // One launch after the other: several may have the same places.
+        // What is left: the first with what is not launched yet, each other after it, since they may have the same places.
         for Put { link, patches, after } in puts {
             let after = steps.get(after..).unwrap_or_default();
             let cell = checks.patch(patches, &mut to, self.words, after)?;

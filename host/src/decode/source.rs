@@ -99,12 +99,7 @@ impl<'a> Run<'a> {
             if let Some(at) = checks.run(self.stream)?.first_wrong(cell) {
                 return Ok(Err(at));
             }
-            let null_count = if run.validity.is_none() { Some(0) } else { None };
-            let bits = run.validity.map(|(bits, at)| take::from_first_bit(self.stream, &bits, at, len));
-            let buffers = vec![bits.transpose()?, Some(to.freeze(self.stream)?)];
-            let data_type = values.data_type().clone();
-            let made = DeviceArray::try_new(data_type, len, 0, null_count, buffers, Vec::new(), None)?;
-            return Ok(Ok(made));
+            return Ok(Ok(run.with_values(to.freeze(self.stream)?, values.data_type())?));
         }
         let data_type = if link.program.width == 1 { DataType::UInt8 } else { DataType::UInt16 };
         let codes = run.array(codes, &data_type).map_err(|failure| link.named(failure))?;
