@@ -18,7 +18,8 @@ from pathlib import Path
 import crossdock as cd
 
 ROWS = 1000
-WARM, ROUNDS, RUNS = 300, 3000, 9
+WARM, ROUNDS, RUNS = 300, 3000, 25
+DECODED = 9
 MISSING = set()
 
 
@@ -30,32 +31,36 @@ def peer(name):
         return None
 
 
-def median_ns(work, rounds):
-    """The median over runs of the mean of one call, collections of garbage left out as timeit does."""
-    for _ in range(min(WARM, rounds)):
-        work()
-    gc.collect()
-    gc.disable()
-    try:
-        times = []
-        for _ in range(RUNS):
-            start = time.perf_counter_ns()
-            for _ in range(rounds):
-                work()
-            times.append((time.perf_counter_ns() - start) / rounds)
-    finally:
-        gc.enable()
-    return statistics.median(times)
-
-
 class Rows:
+    """What is measured. All of it is gone through again and again, so that what slows the machine down for a while hits all alike."""
+
     def __init__(self):
-        self.rows = []
+        self.work, self.rows = [], []
 
     def add(self, what, work, rounds=ROUNDS):
-        took = median_ns(work, rounds)
-        self.rows.append({"what": what, "ns": round(took)})
-        print(f"| {what} | {took:,.0f} |", flush=True)
+        self.work.append((what, work, rounds))
+
+    def measure(self):
+        """Medians over the runs, of the mean of one call each; collections of garbage are left out as timeit does."""
+        for _, work, rounds in self.work:
+            for _ in range(min(WARM, rounds)):
+                work()
+        times = [[] for _ in self.work]
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(RUNS):
+                for (_, work, rounds), taken in zip(self.work, times, strict=True):
+                    start = time.perf_counter_ns()
+                    for _ in range(rounds):
+                        work()
+                    taken.append((time.perf_counter_ns() - start) / rounds)
+        finally:
+            gc.enable()
+        for (what, _, _), taken in zip(self.work, times, strict=True):
+            median, least = statistics.median(taken), min(taken)
+            self.rows.append({"what": what, "ns": round(median), "least_ns": round(least)})
+            print(f"| {what} | {median:,.0f} | {least:,.0f} |", flush=True)
 
 
 def tensors(rows, session, on_cuda):
@@ -81,6 +86,10 @@ def tensors(rows, session, on_cuda):
         if way == "exchange API":
             told = Told(tensor)
             rows.add(f"from_dlpack({name}), Python protocol", lambda told=told: session.from_dlpack(told))
+        rows.add(
+            f"column.__dlpack__(max_version=(1, 0)) of each from_dlpack({name})",
+            lambda tensor=tensor: session.from_dlpack(tensor).__dlpack__(max_version=(1, 0)),
+        )
         if hasattr(tensor, "__cuda_array_interface__"):
             rows.add(
                 f"from_cuda_array_interface({name})",
@@ -127,20 +136,18 @@ def arrow(rows, session, pyarrow):
         rows.add("from_arrow(pylibcudf.Table)", lambda: session.from_arrow(theirs), 300)
 
 
-def files(rows, session, pyarrow):
+def files(rows, session, pyarrow, path):
     table = session.from_arrow(pyarrow.record_batch({"a": list(range(ROWS)), "b": [0.5] * ROWS}))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "small.arrow"
-        table.write_ipc(path)
-        data = path.read_bytes()
-        rows.add(f"read_ipc(path), {ROWS} rows", lambda: session.read_ipc(path), 1000)
-        rows.add(f"read_ipc(bytes), {ROWS} rows", lambda: session.read_ipc(data), 1000)
-        rows.add(
-            "peer: pyarrow, memory_map and read_all",
-            lambda: pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all(),
-            1000,
-        )
-        rows.add("write_ipc(BytesIO)", lambda: table.write_ipc(io.BytesIO()), 1000)
+    table.write_ipc(path)
+    data = path.read_bytes()
+    rows.add(f"read_ipc(path), {ROWS} rows", lambda: session.read_ipc(path), 300)
+    rows.add(f"read_ipc(bytes), {ROWS} rows", lambda: session.read_ipc(data), 300)
+    rows.add(
+        "peer: pyarrow, memory_map and read_all",
+        lambda: pyarrow.ipc.open_file(pyarrow.memory_map(str(path))).read_all(),
+        300,
+    )
+    rows.add("write_ipc(BytesIO)", lambda: table.write_ipc(io.BytesIO()), 300)
 
 
 def large(session, mib, folder, pyarrow):
@@ -198,7 +205,7 @@ def decoding(numpy, pyarrow):
     for what, values in cases.items():
         array = vortex.compress(vortex.array(pyarrow.array(values)))
         nbytes, times = session.from_vortex(array).nbytes, ([], [])
-        for _ in range(RUNS):
+        for _ in range(DECODED):
             for decode, taken in zip((session.from_vortex, lambda a: a.to_arrow_array()), times, strict=True):
                 start = time.perf_counter_ns()
                 decode(array)
@@ -214,6 +221,12 @@ def decoding(numpy, pyarrow):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="where the session is: cpu, cuda:N")
+    parser.add_argument(
+        "--no-exchange-api",
+        action="store_true",
+        help="have torch's tensors without DLPack's C exchange API, as before 2.9",
+    )
+    parser.add_argument("--own-stream", action="store_true", help="have torch work on a stream of its own")
     parser.add_argument("--json", metavar="FILE", help="write the figures there too")
     parser.add_argument("--large-mib", type=int, metavar="N", help="read a file of N MiB instead")
     parser.add_argument("--decoding", action="store_true", help="decode what vortex-data encodes instead")
@@ -226,14 +239,22 @@ def main():
         import pyarrow.ipc
 
         return large(session, arguments.large_mib, arguments.folder, pyarrow)
-    print(f"| {arguments.device} | ns |\n|---|---|")
+    torch = peer("torch") if arguments.no_exchange_api or arguments.own_stream else None
+    if torch and arguments.no_exchange_api:
+        del torch.Tensor.__dlpack_c_exchange_api__
+    if torch and arguments.own_stream:
+        torch.cuda.set_stream(torch.cuda.Stream())
+    print(f"| {arguments.device} | ns | least |\n|---|---|---|")
     tensors(rows, session, arguments.device != "cpu")
     pyarrow = peer("pyarrow")
     if pyarrow:
         import pyarrow.ipc
 
         arrow(rows, session, pyarrow)
-        files(rows, session, pyarrow)
+    with tempfile.TemporaryDirectory() as folder:
+        if pyarrow:
+            files(rows, session, pyarrow, Path(folder) / "small.arrow")
+        rows.measure()
     if MISSING:
         print(f"left out, for want of: {', '.join(sorted(MISSING))}")
     if arguments.json:

@@ -14,7 +14,9 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::buffer_protocol;
+use crate::column_held::Held;
 use crate::cuda_array_interface;
+use crate::dlpack_in_place::InPlace;
 use crate::dlpack_out;
 use crate::dlpack_tensor::number_of;
 use crate::errors::{OrRaise, Undisturbed};
@@ -22,30 +24,34 @@ use crate::exchange_api_own;
 use crate::process::Own;
 use crate::schema::Field;
 use crate::session::Shared;
-use crate::table::{Held, combined, device_of, rows_of_slice};
+use crate::table::{combined, device_of, rows_of_slice};
 use crate::vortex_out;
 use crate::work::detached;
 
 /// One column of a table, on its device, in as many chunks as the table has batches.
 #[pyclass(frozen, weakref, module = "crossdock")]
 pub struct Column {
-    /// A table of this column alone.
     held: Undisturbed<Own<Held>>,
     field: FieldRef,
-    lent: Undisturbed<Own<dlpack_out::Lent>>,
 }
 
 impl Column {
     /// The first column of a table that has one.
     pub fn new(table: HostTable, shared: Arc<Shared>) -> Self {
         let field = table.schema().fields().first().cloned();
+        Self::of(field, Held::of_table(table, shared))
+    }
+
+    /// A tensor as it lies.
+    pub fn of_tensor(tensor: InPlace, shared: Arc<Shared>) -> Self {
+        let field = tensor.field().cloned();
+        Self::of(field, Held::of_tensor(tensor, shared))
+    }
+
+    fn of(field: Option<FieldRef>, held: Held) -> Self {
         let field = field
             .unwrap_or_else(|| Arc::new(arrow_schema::Field::new("", arrow_schema::DataType::Null, true)));
-        Self {
-            held: Undisturbed::new(Own::new(Held { table, shared })),
-            field,
-            lent: Undisturbed::new(Own::new(dlpack_out::Lent::default())),
-        }
+        Self { held: Undisturbed::new(Own::new(held)), field }
     }
 
     /// A table of this column alone.
@@ -53,7 +59,7 @@ impl Column {
     /// # Errors
     /// UsageError in a forked child.
     pub fn table(&self) -> PyResult<&HostTable> {
-        Ok(&self.held.get()?.table)
+        self.held.get()?.table()
     }
 
     /// What it shares with others of its session.
@@ -63,7 +69,7 @@ impl Column {
 
     /// What is kept for giving it as a tensor.
     pub fn lent(&self) -> PyResult<&dlpack_out::Lent> {
-        self.lent.get()
+        Ok(&self.held.get()?.lent)
     }
 
     fn exported(&self) -> PyResult<Exported<'_>> {

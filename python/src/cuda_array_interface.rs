@@ -93,8 +93,9 @@ fn ready_on(column: &Column, device: Device) -> PyResult<Option<usize>> {
 }
 
 /// A column of an object's `__cuda_array_interface__`. The object is kept as long as the column.
-pub fn column_from(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
-    column_of(py, shared, tensor_from(shared, object)?)
+pub fn column_from(py: Python<'_>, shared: Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
+    let asked = tensor_from(&shared, object)?;
+    column_of(py, shared, asked)
 }
 
 /// The tensor that the interface describes, which keeps the object.

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList, PyString, PyTuple};
 
 use crate::capsules::take;
 use crate::column::Column;
-use crate::dlpack_in_place::{self, plain};
+use crate::dlpack_in_place::{InPlace, plain};
 use crate::dlpack_in_producer::{Asked, ask};
 use crate::errors::{OrRaise, of_host, usage};
 use crate::session::Shared;
@@ -30,7 +30,7 @@ pub struct Wishes<'a, 'py> {
 
 /// A column of one tensor, a table of a list or a dict of them.
 pub fn from_dlpack<'py>(
-    shared: &Arc<Shared>,
+    shared: Arc<Shared>,
     x: &Bound<'py, PyAny>,
     wishes: &Wishes<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -39,7 +39,8 @@ pub fn from_dlpack<'py>(
     let several =
         x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
     if bare && !several {
-        let column = column_of(py, shared, ask(py, shared, x)?)?;
+        let asked = ask(py, &shared, x)?;
+        let column = column_of(py, shared, asked)?;
         return Ok(Bound::new(py, column)?.into_any());
     }
     let schema = wishes.schema.map(schema_of).transpose()?;
@@ -67,16 +68,16 @@ pub fn from_dlpack<'py>(
     }
     let mut capsules = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        capsules.push(ask(py, shared, tensor)?.in_order(py, shared)?.into_capsule());
+        capsules.push(ask(py, &shared, tensor)?.in_order(py, &shared)?.into_capsule());
         if let Some(mask) = masks.as_ref().and_then(|masks| masks.get(i)) {
-            capsules.push(ask(py, shared, mask)?.in_order(py, shared)?.into_capsule());
+            capsules.push(ask(py, &shared, mask)?.in_order(py, &shared)?.into_capsule());
         }
     }
-    let table = py.detach(|| read(shared, capsules, schema.as_deref(), names.as_deref(), &options))?;
+    let table = py.detach(|| read(&shared, capsules, schema.as_deref(), names.as_deref(), &options))?;
     if several {
-        return Ok(Bound::new(py, Table::new(table, shared.clone()))?.into_any());
+        return Ok(Bound::new(py, Table::new(table, shared))?.into_any());
     }
-    Ok(Bound::new(py, Column::new(table, shared.clone()))?.into_any())
+    Ok(Bound::new(py, Column::new(table, shared))?.into_any())
 }
 
 /// What somebody calls a schema: an object that exports one, or a field for a single column.
@@ -177,16 +178,16 @@ fn read_all(
 }
 
 /// A column of one tensor that nobody describes.
-pub fn column_of(py: Python<'_>, shared: &Arc<Shared>, asked: Asked) -> PyResult<Column> {
-    let asked = match dlpack_in_place::table(shared, asked)? {
-        Ok(table) => return Ok(Column::new(table, shared.clone())),
+pub fn column_of(py: Python<'_>, shared: Arc<Shared>, asked: Asked) -> PyResult<Column> {
+    let asked = match InPlace::of(&shared, asked)? {
+        Ok(tensor) => return Ok(Column::of_tensor(tensor, shared)),
         Err(asked) => asked,
     };
     let dtype = asked.tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device()));
-    let capsules = vec![asked.in_order(py, shared)?.into_capsule()];
-    let table = py.detach(|| read(shared, capsules, None, None, &Options::new()))?;
+    let capsules = vec![asked.in_order(py, &shared)?.into_capsule()];
+    let table = py.detach(|| read(&shared, capsules, None, None, &Options::new()))?;
     if let Some(plain) = dtype {
         shared.tensors.remember(plain.dtype, table.schema());
     }
-    Ok(Column::new(table, shared.clone()))
+    Ok(Column::new(table, shared))
 }

@@ -2,18 +2,16 @@
 //! device. What the plugin has made of the first of a dtype is what the next ones become, without asking it again. All that is
 //! not as plain goes to the plugin, which has the words for what is refused.
 
-use std::sync::Arc;
-
-use arrow_schema::SchemaRef;
-use crossdock::Table as HostTable;
+use arrow_schema::{FieldRef, SchemaRef};
+use crossdock::{Error, Session, Table as HostTable};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
-use crossdock_memory::{Buffer, ForeignOwner};
+use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::Device;
 use dlpark::ffi::{DLDataType, DLDeviceType, DLTensor};
 use pyo3::PyResult;
 
 use crate::dlpack_in_producer::Asked;
-use crate::errors::OrRaise;
+use crate::dlpack_tensor::Managed;
 use crate::process::Own;
 use crate::session::Shared;
 
@@ -53,26 +51,50 @@ pub fn plain(tensor: &DLTensor, own: Device) -> Option<Plain> {
     is_plain.then_some(Plain { dtype, device, rows: usize::try_from(rows).ok()?, address, bytes })
 }
 
-/// A table of the tensor alone, in place; what was asked for, where it must be read by the plugin.
-pub fn table(shared: &Shared, asked: Asked) -> PyResult<Result<HostTable, Asked>> {
-    let Some((plain, schema)) = known(shared, &asked) else { return Ok(Err(asked)) };
-    let ready = asked.ready()?;
-    let Plain { device, rows, address, bytes, .. } = plain;
-    let owner = ForeignOwner::new(Own::new(asked.tensor));
-    // SAFETY: the tensor's producer vouches for the memory that its shape spans, after `ready`, until its deleter is called,
-    // which is when the owner is dropped.
-    let buffer = unsafe { Buffer::foreign(&owner, device, address, Some(bytes), ready) };
-    drop(owner);
-    let data_type = schema.field(0).data_type().clone();
-    let array = DeviceArray::try_new(data_type, rows, 0, Some(0), vec![None, Some(buffer)], vec![], None);
-    let batch = DeviceBatch::try_new(schema.clone(), rows, vec![array.or_raise()?]).or_raise()?;
-    HostTable::from_batches(&shared.session, schema, vec![batch]).or_raise().map(Ok)
+/// A tensor that is a column as it lies. Most are handed on as what they came as, so that the arrays around it are made when
+/// somebody looks.
+pub struct InPlace {
+    tensor: Managed,
+    plain: Plain,
+    schema: SchemaRef,
+    ready: Ready,
+}
+
+impl InPlace {
+    /// The column of what was asked for, or that back, where it must be read by the plugin.
+    pub fn of(shared: &Shared, asked: Asked) -> PyResult<Result<Self, Asked>> {
+        let Some((plain, schema)) = known(shared, &asked) else { return Ok(Err(asked)) };
+        let ready = asked.ready()?;
+        Ok(Ok(Self { tensor: asked.tensor, plain, schema, ready }))
+    }
+
+    /// Its name, type and metadata.
+    pub fn field(&self) -> Option<&FieldRef> {
+        self.schema.fields().first()
+    }
+
+    /// A table of it alone, and what keeps its memory.
+    pub fn into_table(self, session: &Session) -> (ForeignOwner, crossdock::Result<HostTable>) {
+        let Self { tensor, plain: Plain { device, rows, address, bytes, .. }, schema, ready } = self;
+        let owner = ForeignOwner::new(Own::new(tensor));
+        // SAFETY: the tensor's producer vouches for the memory that its shape spans, after `ready`, until its deleter is called,
+        // which is when the owner is dropped.
+        let buffer = unsafe { Buffer::foreign(&owner, device, address, Some(bytes), ready) };
+        let made = || {
+            let data_type = schema.field(0).data_type().clone();
+            let buffers = vec![None, Some(buffer)];
+            let array = DeviceArray::try_new(data_type, rows, 0, Some(0), buffers, vec![], None)?;
+            DeviceBatch::try_new(schema.clone(), rows, vec![array])
+        };
+        let batch = made().map_err(|source| Error::Data { what: "a tensor's column".into(), source });
+        (owner, batch.and_then(|batch| HostTable::from_batches(session, schema, vec![batch])))
+    }
 }
 
 /// What a tensor is and becomes, if one like it has been here, and if the driver knows its memory.
-fn known(shared: &Shared, asked: &Asked) -> Option<(Plain, Arc<arrow_schema::Schema>)> {
+fn known(shared: &Shared, asked: &Asked) -> Option<(Plain, SchemaRef)> {
     let plain = plain(asked.tensor.tensor()?, shared.session.device())?;
-    let schema: SchemaRef = shared.tensors.known(plain.dtype)?;
+    let schema = shared.tensors.known(plain.dtype)?;
     let width = schema.fields().first()?.data_type().primitive_width()?;
     if width * 8 != usize::from(plain.dtype.bits) {
         return None;

@@ -28,8 +28,8 @@ pub struct Asked {
 
 enum There {
     Now,
-    /// After this moment, on the device of the stream, which is ours and does not wait for it.
-    After(Stream, Ready),
+    /// After this moment on the device.
+    After(Device, Ready),
     /// After what our stream has been given: its producer has made it wait.
     On(Stream),
 }
@@ -52,13 +52,12 @@ impl Asked {
         if idle {
             return Ok(Self::at_once(tensor));
         }
-        let ours = stream_on(shared, device)?;
         let ready = match theirs {
             LEGACY_STREAM if device == shared.session.device() => shared.legacy_stream()?.record(),
             // SAFETY: by this function's own contract; it is dropped here.
-            _ => unsafe { ours.memory().adopt_stream(device, raw) }.or_raise()?.record(),
+            _ => unsafe { shared.session.memory().adopt_stream(device, raw) }.or_raise()?.record(),
         };
-        Ok(Self { tensor, there: There::After(ours, ready.or_raise()?) })
+        Ok(Self { tensor, there: There::After(device, ready.or_raise()?) })
     }
 
     /// When it may be read; nothing is made to wait.
@@ -77,8 +76,9 @@ impl Asked {
     pub fn in_order(self, py: Python<'_>, shared: &Shared) -> PyResult<Managed> {
         let ours = match &self.there {
             There::Now => return Ok(self.tensor),
-            There::On(ours) => ours,
-            There::After(ours, ready) => {
+            There::On(ours) => ours.clone(),
+            There::After(device, ready) => {
+                let ours = stream_on(shared, *device)?;
                 ours.wait(ready).or_raise()?;
                 ours
             }

@@ -106,7 +106,7 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
             // SAFETY: that stream is always there.
             _ => unsafe { Asked::after(lent, &shared, place, LEGACY_STREAM) }?,
         };
-        let column = Bound::new(py, column_of(py, &shared, asked)?)?;
+        let column = Bound::new(py, column_of(py, shared, asked)?)?;
         // What fails leaves the tensor with its owner, who calls its deleter; what succeeds has taken it.
         taken.store(true, Ordering::Release);
         // SAFETY: the caller's place for it.

@@ -11,6 +11,7 @@ mod by_type;
 mod bytes;
 mod capsules;
 mod column;
+mod column_held;
 mod compat_xlog;
 mod cuda_allocation;
 mod cuda_array_interface;

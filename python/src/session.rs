@@ -180,13 +180,13 @@ impl Session {
         bools: Option<&str>,
         masks: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::dlpack_in::from_dlpack(&self.shared()?, x, &Wishes { schema, bools, masks })
+        crate::dlpack_in::from_dlpack(self.shared()?, x, &Wishes { schema, bools, masks })
     }
 
     /// A column of an object's `__cuda_array_interface__`, of version 3 or older. Prefer from_dlpack where there is a choice:
     /// this interface has no place for an owner, so that the whole object is kept, and before version 3 none for a stream.
     fn from_cuda_array_interface(&self, py: Python<'_>, obj: &Bound<'_, PyAny>) -> PyResult<Column> {
-        crate::cuda_array_interface::column_from(py, &self.shared()?, obj)
+        crate::cuda_array_interface::column_from(py, self.shared()?, obj)
     }
 
     /// A table of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use super::Account;
-use crate::cuda::{CudaEvent, Job};
+use crate::cuda::{CudaEvent, Job, Platform};
 use crate::device::{DeviceBackend, Stream};
 use crate::vtable::Call;
 
@@ -115,26 +115,23 @@ impl Account {
         if event.is_null() {
             return Ok(None);
         }
-        let cuda = self
-            .backend
-            .known_cuda()
-            .ok_or_else(|| Error::invalid_argument(format!("event {event:p} was not made by this memory")))?;
         // SAFETY: by this function's own contract.
-        unsafe { cuda.event(event) }.map(Some)
+        unsafe { self.maker_of(event)?.event(event) }.map(Some)
+    }
+
+    fn maker_of(&self, event: *mut abi::Event) -> Result<&Platform> {
+        let cuda = self.backend.known_cuda();
+        cuda.ok_or_else(|| Error::invalid_argument(format!("event {event:p} was not made by this memory")))
     }
 
     /// # Safety
     /// As [`Account::event`], and nobody uses it any more.
     pub(crate) unsafe fn event_destroy(&self, event: *mut abi::Event) -> Result<()> {
-        if self.backend.is_inherited() {
+        if self.backend.is_inherited() || event.is_null() {
             return Ok(());
         }
-        // SAFETY: by this function's own contract.
-        if let Some(known) = unsafe { self.event(event) }? {
-            // SAFETY: the count that the handle stood for, and which its holder gives up.
-            unsafe { known.give_up() };
-        }
-        Ok(())
+        // SAFETY: by this function's own contract: the count that the handle stood for is given up.
+        unsafe { self.maker_of(event)?.last_of_event(event) }.map(drop)
     }
 
     /// Makes the call once all events have passed.

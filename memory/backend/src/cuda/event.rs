@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Error, Result, abi};
 
-use super::context::Gpu;
+use super::context::{Entered, Gpu};
 use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
 use crate::device::Stream;
 
@@ -29,14 +29,18 @@ unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
     /// What `stream` has been given so far.
-    pub(crate) fn record(backend: usize, gpu: &Arc<Gpu>, stream: &Stream) -> Result<Arc<Self>> {
-        let _entered = gpu.enter()?;
+    pub(crate) fn record(
+        backend: usize,
+        gpu: &Arc<Gpu>,
+        _entered: &Entered,
+        stream: &Stream,
+    ) -> Result<Arc<Self>> {
         let raw = gpu.record(stream.raw)?;
         let stream = if stream.adopted { std::ptr::null_mut() } else { stream.raw };
         Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
     }
 
-    /// The handle for others; [`CudaEvent::give_up`] takes it back.
+    /// The handle for others; [`CudaEvent::of_last`] takes it back.
     pub(crate) fn into_handle(self: Arc<Self>) -> *mut abi::Event {
         Arc::into_raw(self).cast_mut().cast()
     }
@@ -46,25 +50,32 @@ impl CudaEvent {
     /// # Safety
     /// A live handle that some backend's [`CudaEvent::into_handle`] gave.
     pub(crate) unsafe fn of(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
-        let event = handle.cast::<Self>().cast_const();
-        // SAFETY: by this function's own contract.
-        if !event.is_aligned() || unsafe { (*event).backend } != backend {
-            return Err(Error::invalid_argument(format!("event {handle:p} was not made by this memory")));
-        }
-        // SAFETY: the handle stands for one count, which lives during the call.
+        // SAFETY: by this function's own contract; the handle stands for one count, which lives during the call.
         unsafe {
+            let event = Self::checked(backend, handle)?;
             Arc::increment_strong_count(event);
             Ok(Arc::from_raw(event))
         }
     }
 
-    /// Drops the count that a handle stands for.
+    /// The same with the count that the handle stands for.
     ///
     /// # Safety
-    /// [`CudaEvent::into_handle`] gave a handle, which is not used any more.
-    pub(crate) unsafe fn give_up(self: Arc<Self>) {
+    /// As [`CudaEvent::of`], and the handle is not used any more.
+    pub(crate) unsafe fn of_last(backend: usize, handle: *mut abi::Event) -> Result<Arc<Self>> {
         // SAFETY: by this function's own contract.
-        unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
+        unsafe { Ok(Arc::from_raw(Self::checked(backend, handle)?)) }
+    }
+
+    /// # Safety
+    /// As [`CudaEvent::of`].
+    unsafe fn checked(backend: usize, handle: *mut abi::Event) -> Result<*const Self> {
+        let event = handle.cast::<Self>().cast_const();
+        // SAFETY: by this function's own contract.
+        if !event.is_aligned() || unsafe { (*event).backend } != backend {
+            return Err(Error::invalid_argument(format!("event {handle:p} was not made by this memory")));
+        }
+        Ok(event)
     }
 
     /// The address of the driver's handle.

@@ -204,6 +204,15 @@ impl Platform {
         unsafe { CudaEvent::of(self.backend, handle) }
     }
 
+    /// The same with the handle's own count.
+    ///
+    /// # Safety
+    /// As [`CudaEvent::of_last`].
+    pub(crate) unsafe fn last_of_event(&self, handle: *mut abi::Event) -> Result<Arc<CudaEvent>> {
+        // SAFETY: by this function's own contract.
+        unsafe { CudaEvent::of_last(self.backend, handle) }
+    }
+
     /// Blocks until a stranger's event has passed.
     ///
     /// # Safety
