@@ -127,23 +127,26 @@ struct Group {
   }
 };
 
-// The steps of a chain: the job's arguments from one on.
+// The steps of a chain: the job's arguments from one on. Most are one group, and then the job is not looked at again.
 template <class T>
 struct Steps {
   const Job& job;
-  u32 first;
   Group<T> group;
+  bool whole;
 
-  __device__ __forceinline__ Steps(const Job& its_job, u32 first_step) : job(its_job), first(first_step), group(its_job, first_step) {}
+  __device__ __forceinline__ Steps(const Job& its_job, u32 first_step)
+      : job(its_job), group(its_job, first_step), whole(group.end >= its_job.n) {}
 
   template <u32 N>
   __device__ __forceinline__ void take(Register<T> (&words)[N]) const {
-    Group<T> now = group;
+    group.take(words);
+    if (whole) return;
+    u32 end = group.end;
 #pragma unroll 1
-    for (;;) {
+    while (end < job.n) {
+      Group<T> now(job, end);
       now.take(words);
-      if (now.end >= job.n) return;
-      now = Group<T>(job, now.end);
+      end = now.end;
     }
   }
 };

@@ -48,19 +48,18 @@ struct Patches {
       if (n_here < 32) return;
     }
   }
-
-  // The first that does not rise above the one before, or names no place.
-  __device__ __forceinline__ u64 wrong(const Job& job, u64 places) const {
-    u64 found = NOTHING;
-#pragma unroll 1
-    for (u64 i = job.thread; i < n; i += job.threads) {
-      u64 index = index_at(i);
-      bool falls = i > 0 && index_at(i - 1) >= index;
-      if (falls || index < first || index - first >= places) found = min64(found, i);
-    }
-    return found;
-  }
 };
+
+// The first of `n` indices that does not rise above the one before, or that less `first` names none of the places.
+DEVICE u64 first_misplaced(const Job& job, Bytes indices, u32 width, u64 n, u64 first, u64 places) {
+  auto wrong = [=](u64 i, Two indices) {
+    u64 before = indices.a, index = indices.b;
+    return (i > 0 && before >= index) || index < first || index - first >= places;
+  };
+  auto among = [=](auto at) { return [=](u64 i) { return Two{at(i > 0 ? i - 1 : 0), at(i)}; }; };
+  if (width != 4 || !is_aligned(indices, 4)) return first_wrong<1>(job, n, among(Anywhere{indices, width, false}), wrong);
+  return first_wrong<8>(job, n, among(Aligned<u32>{(const u32*)indices.at}), wrong);
+}
 
 template <class T, bool PATCHED>
 DEVICE void unpack(const Job& job, u32 first_step, Bytes packed, u32 bits, u64 first, Target to, u8* held, Patches<T>* patches) {
@@ -134,30 +133,37 @@ KERNEL_BLOCKS(crossdock_unpack, 4) {
   }
 }
 
+// One kernel for each width, since each then has its own registers: three blocks of threads at once if words are narrow.
 template <class T>
-DEVICE u64 unpack_patched(const Job& job, u32 steps, Bytes packed, u32 bits, u64 first, Target to, u8* held, u32 at) {
-  Bytes indices = job.read(at), values = job.read(at + 3);
-  u32 width = (u32)job.value(at + 1);
-  Patches<T> patches = {indices, width, job.value(at + 2), values, job.value(at + 4) != 0, indices.len / width, 0, NOTHING, 0};
-  if (words_of<T>(values) < patches.n) return 0;
-  unpack<T, true>(job, steps, packed, bits, first, to, held, &patches);
-  return patches.wrong(job, to.len / sizeof(T));
+DEVICE void unpack_patched(const Job& job) {
+  PARAMS(PACKED, BITS, FIRST, TO, INDICES, INDEX_WIDTH, FIRST_INDEX, VALUES, STEPPED, CELL, STEPS);
+  __shared__ ulonglong2 rows[HELD_BYTES / 16];
+  Bytes indices = job.read(INDICES), values = job.read(VALUES);
+  Target to = job.write(TO);
+  u64 bits = job.value(BITS), width = job.value(INDEX_WIDTH);
+  if (bits > 64 || (width != 1 && width != 2 && width != 4 && width != 8)) return;
+  Patches<T> patches = {indices, (u32)width, job.value(FIRST_INDEX), values, job.value(STEPPED) != 0, indices.len / width, 0, NOTHING, 0};
+  if (words_of<T>(values) < patches.n) return;
+  unpack<T, true>(job, STEPS, job.read(PACKED), (u32)bits, job.value(FIRST), to, (u8*)rows, &patches);
+  report(job.write(CELL), first_misplaced(job, indices, (u32)width, patches.n, patches.first, to.len / sizeof(T)));
 }
 
-KERNEL_BLOCKS(crossdock_unpack_patched, 2) {
-  PARAMS(PACKED, BITS, FIRST, TO, WIDTH, INDICES, INDEX_WIDTH, FIRST_INDEX, VALUES, STEPPED, CELL, STEPS);
+KERNEL_BLOCKS(crossdock_unpack_patched_1, 3) {
   FIND_JOB;
-  __shared__ ulonglong2 rows[HELD_BYTES / 16];
-  u8* held = (u8*)rows;
-  Bytes packed = job.read(PACKED);
-  Target to = job.write(TO);
-  u64 bits = job.value(BITS), first = job.value(FIRST), width = job.value(INDEX_WIDTH), found = 0;
-  if (bits > 64 || (width != 1 && width != 2 && width != 4 && width != 8)) return;
-  switch (job.value(WIDTH)) {
-    case 1: found = unpack_patched<u8>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
-    case 2: found = unpack_patched<u16>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
-    case 4: found = unpack_patched<u32>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
-    case 8: found = unpack_patched<u64>(job, STEPS, packed, (u32)bits, first, to, held, INDICES); break;
-  }
-  report(job.write(CELL), found);
+  unpack_patched<u8>(job);
+}
+
+KERNEL_BLOCKS(crossdock_unpack_patched_2, 3) {
+  FIND_JOB;
+  unpack_patched<u16>(job);
+}
+
+KERNEL_BLOCKS(crossdock_unpack_patched_4, 3) {
+  FIND_JOB;
+  unpack_patched<u32>(job);
+}
+
+KERNEL_BLOCKS(crossdock_unpack_patched_8, 2) {
+  FIND_JOB;
+  unpack_patched<u64>(job);
 }

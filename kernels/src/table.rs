@@ -141,7 +141,10 @@ pub static TABLE: &[&Row] = &[
     &crate::unions::CHECK_UNION,
     &crate::unpack::TAKE_PACKED,
     &crate::unpack::UNPACK,
-    &crate::unpack::UNPACK_PATCHED,
+    &crate::unpack::UNPACK_PATCHED_1,
+    &crate::unpack::UNPACK_PATCHED_2,
+    &crate::unpack::UNPACK_PATCHED_4,
+    &crate::unpack::UNPACK_PATCHED_8,
     &crate::utf8::CHECK_UTF8,
     &crate::views::CHECK_VIEWS,
 ];

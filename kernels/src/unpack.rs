@@ -17,16 +17,27 @@ kernel!(
     [step: Value, operand: Value],
     unpack
 );
-kernel!(
-    UNPACK_PATCHED,
-    c"crossdock_unpack_patched",
-    (
-        packed: Read, bits: Value, first: Value, to: Write, width: Value, indices: Read, index_width: Value,
-        first_index: Value, values: Read, stepped: Value, cell: Write
-    ),
-    [step: Value, operand: Value],
-    unpack_patched
-);
+
+/// One kernel for each width of words.
+macro_rules! unpack_patched {
+    ($row:ident, $name:literal, $word:ty) => {
+        kernel!(
+            $row,
+            $name,
+            (
+                packed: Read, bits: Value, first: Value, to: Write, indices: Read, index_width: Value,
+                first_index: Value, values: Read, stepped: Value, cell: Write
+            ),
+            [step: Value, operand: Value],
+            unpack_patched::<$word>
+        );
+    };
+}
+unpack_patched!(UNPACK_PATCHED_1, c"crossdock_unpack_patched_1", u8);
+unpack_patched!(UNPACK_PATCHED_2, c"crossdock_unpack_patched_2", u16);
+unpack_patched!(UNPACK_PATCHED_4, c"crossdock_unpack_patched_4", u32);
+unpack_patched!(UNPACK_PATCHED_8, c"crossdock_unpack_patched_8", u64);
+
 kernel!(
     TAKE_PACKED,
     c"crossdock_take_packed",
@@ -113,7 +124,6 @@ impl<'a> Checks<'a> {
             bits,
             first,
             JobArg::write(to, words.at, words.bytes())?,
-            JobArg::Value(words.width_bytes as u64),
             indices,
             index_width,
             JobArg::Value(patches.first),
@@ -121,7 +131,13 @@ impl<'a> Checks<'a> {
             JobArg::Value(stepped.into()),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&UNPACK_PATCHED, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
+        let row = match words.width_bytes {
+            1 => &UNPACK_PATCHED_1,
+            2 => &UNPACK_PATCHED_2,
+            4 => &UNPACK_PATCHED_4,
+            _ => &UNPACK_PATCHED_8,
+        };
+        self.push(row, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
         Ok(cell)
     }
 
@@ -176,17 +192,14 @@ fn unpack(args: Args<'_>) -> Option<()> {
     with_word!(width, T => unpack_words::<T>(packed, bits, first, to, &steps))
 }
 
-fn unpack_patched(args: Args<'_>) -> Option<()> {
+fn unpack_patched<T: Stepped>(args: Args<'_>) -> Option<()> {
     let (packed, bits, first) = (args.read(0)?, args.index(1)?, args.index(2)?);
-    let (to, width, steps) = (args.write(3)?, args.index(4)?, steps::of(&args, 11)?);
-    let (indices, index_width, first_index) = (args.read(5)?, args.index(6)?, args.value(7)?);
-    let values = args.read(8)?;
-    let through = if args.value(9)? != 0 { steps.as_slice() } else { &[] };
-    let found = with_word!(width, T => {
-        unpack_words::<T>(packed, bits, first, to, &steps)?;
-        put::<T>(numbers(indices, index_width)?, first_index, values, to, through)
-    });
-    args.found(10, found?)
+    let (to, steps) = (args.write(3)?, steps::of(&args, 10)?);
+    let (indices, index_width, first_index) = (args.read(4)?, args.index(5)?, args.value(6)?);
+    let values = args.read(7)?;
+    let through = if args.value(8)? != 0 { steps.as_slice() } else { &[] };
+    unpack_words::<T>(packed, bits, first, to, &steps)?;
+    args.found(9, put::<T>(numbers(indices, index_width)?, first_index, values, to, through)?)
 }
 
 fn take_packed(args: Args<'_>) -> Option<()> {

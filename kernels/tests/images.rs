@@ -96,13 +96,15 @@ fn no_image_asks_for_more_than_the_driver_of_cuda_12_2() {
 #[test]
 fn the_sources_name_the_arguments_as_the_table_does() {
     let sources = sources();
-    let mut found = BTreeSet::new();
+    let (mut found, mut shared) = (BTreeSet::new(), "");
     // KERNEL(name) or KERNEL_BLOCKS(name, blocks).
     for kernel in sources.split("\nKERNEL").skip(1) {
         let (head, rest) = kernel.split_once(')').unwrap();
         let name = head.split(['(', ',']).nth(1).unwrap();
-        let (_, rest) = rest.split_once("PARAMS(").unwrap();
-        let (list, _) = rest.split_once(')').unwrap();
+        // Kernels without names of their own have those of the function that they call, which stands before them.
+        let list = rest.split("PARAMS(").nth(1).unwrap_or(shared);
+        shared = rest.rsplit_once("PARAMS(").map_or(shared, |(_, last)| last);
+        let (list, _) = list.split_once(')').unwrap();
         let listed: Vec<String> = list.split(',').map(|name| name.trim().to_lowercase()).collect();
         let row = TABLE.iter().find(|row| row.name.to_str() == Ok(name));
         let row = row.unwrap_or_else(|| panic!("{name} has no row in the table"));

@@ -105,8 +105,8 @@ pub fn unpack(case: &Case<'_>) {
     }
 }
 
-pub fn unpack_patched(case: &Case<'_>) {
-    for (width, index_width) in WIDTHS.into_iter().flat_map(|w| WIDTHS.map(|i| (w, i))) {
+pub fn unpack_patched<const WIDTH: usize>(case: &Case<'_>) {
+    for (width, index_width) in WIDTHS.map(|i| (WIDTH, i)) {
         for (noise, every) in [(0, 7), (0, 300), (0, 1), (1, 7), (3, 40)] {
             let bits = case.below(8 * width + 1);
             let (first, values, packed) = some_packed(case, bits, width, &|| case.word());
