@@ -106,6 +106,23 @@ pub(crate) fn chunks(tiles: usize) -> u32 {
     shared(tiles.max(1), 16, 65536, WAVE)
 }
 
+/// A warp for each of so many pieces.
+pub(crate) fn warps_of(pieces: usize) -> u32 {
+    pieces.div_ceil(THREADS / 32).clamp(1, 65536) as u32
+}
+
+/// For one whose warps take pieces one after the other, the more of them in a row the faster: how many in a row, so that a
+/// wave is left, and for how many blocks.
+pub(crate) fn groups(pieces: usize) -> (usize, u32) {
+    let group = (pieces / (WAVE * THREADS / 32)).clamp(1, 8);
+    (group, warps_of(pieces.div_ceil(group)))
+}
+
+/// For one whose threads take eight values each.
+pub(crate) fn value_blocks(values: usize) -> u32 {
+    values.div_ceil(THREADS * 8).clamp(1, 65536) as u32
+}
+
 /// Likewise for one that ends in an addition to a cell by each block.
 pub(crate) fn summing_blocks(bytes: usize) -> u32 {
     wave_blocks(bytes / 4)

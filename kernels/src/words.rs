@@ -60,3 +60,21 @@ macro_rules! with_offset_type {
     };
 }
 pub(crate) use with_offset_type;
+
+/// Whole numbers of any type, as kernels read them; see [`Word::wide`].
+pub(crate) fn integers(bytes: &[u8], width: usize, signed: bool) -> Option<Vec<i64>> {
+    fn all<T: Word>(bytes: &[u8]) -> Vec<i64> {
+        T::all(bytes).map(Word::wide).collect()
+    }
+    Some(match (width, signed) {
+        (1, true) => all::<i8>(bytes),
+        (2, true) => all::<i16>(bytes),
+        (4, true) => all::<i32>(bytes),
+        (8, true) => all::<i64>(bytes),
+        (1, false) => all::<u8>(bytes),
+        (2, false) => all::<u16>(bytes),
+        (4, false) => all::<u32>(bytes),
+        (8, false) => all::<u64>(bytes),
+        _ => return None,
+    })
+}

@@ -55,6 +55,7 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selecto
   for (int i = 0; i < 4; i++) result |= (unsigned)(both >> (selector >> (4 * i) & 7) * 8 & 0xff) << (8 * i);
   return result;
 }
+static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 
 static inline unsigned long long atomicMin(unsigned long long* at, unsigned long long value) {

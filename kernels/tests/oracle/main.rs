@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod bits;
+mod codes;
 #[path = "../common/mod.rs"]
 mod common;
 mod decode;
@@ -51,6 +52,12 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_map", decode::map),
     ("crossdock_sequence", decode::sequence),
     ("crossdock_patch", decode::patch),
+    ("crossdock_measure_codes", codes::measure),
+    ("crossdock_add_sizes", codes::measure),
+    ("crossdock_decode_codes", codes::decode),
+    ("crossdock_make_tokens", codes::tokens),
+    ("crossdock_views_of_codes", codes::views_of_codes),
+    ("crossdock_views_of_offsets", codes::views_of_offsets),
     ("crossdock_take", decode::take),
     ("crossdock_expand_runs", decode::expand_runs),
 ];

@@ -1,0 +1,206 @@
+// Texts that are stored as codes, each of which stands for several bytes. All values' codes lie one after the other, and so
+// do the bytes, so that threads take codes, not values: a lane a segment of 16 bytes of codes, a warp a tile of segments that
+// lie side by side. What a thread needs to begin in the middle is a mark: at which byte its segment begins, and whether its
+// first code is one that an escape makes stand for itself.
+#pragma once
+#include "words.cuh"
+
+// Says, where there are escapes, that the next code stands for itself.
+#define ESCAPE 255u
+// In a mark, and in the size of a chunk: the first code stands for itself.
+#define ITSELF 0x80000000u
+#define ITSELF_FIRST 0x8000000000000000ull
+// Bytes that a segment decodes to at most.
+#define SEGMENT_BYTES 128
+
+// Whole numbers of any type: three arguments of a job.
+struct Integers {
+  Bytes from;
+  u32 width;
+  bool is_signed;
+
+  __device__ __forceinline__ u64 n() const { return width == 0 ? 0 : from.len / width; }
+  __device__ __forceinline__ i64 operator[](u64 i) const { return integer_at(from, i, width, is_signed); }
+};
+
+DEVICE Integers integers(const Job& job, u32 at) {
+  u64 width = job.value(at + 1);
+  if (width != 1 && width != 2 && width != 4 && width != 8) width = 0;
+  return Integers{job.read(at), (u32)width, job.value(at + 2) != 0};
+}
+
+// Codes of a byte that stand for up to 8 bytes each, or escape: FSST's.
+struct Symbols {
+  typedef u8 Code;
+  static const u32 EACH = 16;
+  static const bool ESCAPES = true;
+  // Of all 256 codes, shared by a block; what is no symbol has no bytes.
+  const u64* words;
+  const u8* lengths;
+
+  __device__ __forceinline__ u32 length(u32 code) const { return lengths[code]; }
+  __device__ __forceinline__ Pair bytes(u32 code) const { return Pair{words[code], 0}; }
+};
+
+// Codes that stand for up to 16 bytes each: OnPair's.
+template <class C>
+struct Tokens {
+  typedef C Code;
+  static const u32 EACH = 8;
+  static const bool ESCAPES = false;
+  Bytes tokens;
+  Bytes lengths;
+
+  __device__ __forceinline__ u32 length(u32 code) const {
+    u32 length = code < lengths.len ? __ldg(lengths.at + code) : 0;
+    return length <= 16 ? length : 0;
+  }
+  __device__ __forceinline__ Pair bytes(u32 code) const {
+    if ((u64)code * 16 + 16 > tokens.len) return Pair{0, 0};
+    const u8* at = tokens.at + (u64)code * 16;
+    if (((u64)at & 15) == 0) return aligned128(at);
+    return Pair{word_at<u64>(tokens, (u64)code * 2), word_at<u64>(tokens, (u64)code * 2 + 1)};
+  }
+};
+
+// Those codes that belong to values.
+struct Codes {
+  Bytes from;
+  u64 first;
+  u64 last;
+};
+
+DEVICE u64 within(i64 at, u64 low, u64 high) { return at < (i64)low ? low : min64((u64)at, high); }
+
+// The values' offsets say which: none, where those make no sense.
+DEVICE Codes codes_of(Bytes from, u32 width, const Integers& offsets) {
+  u64 n = from.len / width, entries = offsets.n();
+  if (entries == 0) return Codes{from, 0, 0};
+  u64 first = within(offsets[0], 0, n);
+  return Codes{from, first, within(offsets[entries - 1], first, n)};
+}
+
+static __device__ __noinline__ u32 word_by_bytes(Bytes from, u64 at) {
+  u32 word = 0;
+#pragma unroll 1
+  for (u32 b = 0; b < 4; b++) word |= (u32)byte_at(from, at + b) << (8 * b);
+  return word;
+}
+
+// A bit for each of 4 bytes that is 255.
+DEVICE u32 escapes_of(u32 word) {
+  u32 high = ((word & 0x7f7f7f7fu) + 0x01010101u) & word & 0x80808080u;
+  return ((high >> 7) * 0x01020408u) >> 24 & 0xf;
+}
+
+// The codes that lane after lane has before it.
+template <class Coder>
+struct Segment {
+  static const u32 EACH = Coder::EACH, ALL = (1u << EACH) - 1;
+  static const u32 WORDS = EACH * sizeof(typename Coder::Code) / 4;
+  u32 words[WORDS];
+  // Bits of codes: those that belong to values, those of them that are 255; and, once it is known whether the first one does,
+  // those that stand for themselves, with the one after the last.
+  u32 inside;
+  u32 escapes;
+  u32 escaped;
+
+  __device__ __forceinline__ void load(const Codes& codes, u64 segment) {
+    const u32 BYTES = sizeof(words);
+    u64 first = segment * EACH, at = segment * BYTES;
+    const u8* place = codes.from.at + at;
+    if (at + BYTES <= codes.from.len && ((u64)place & (BYTES - 1)) == 0) {
+      if constexpr (BYTES == 16) {
+        Pair pair = aligned128(place);
+        memcpy(words, &pair, 16);
+      } else {
+        u64 word = aligned64(place);
+        memcpy(words, &word, 8);
+      }
+    } else if (at >= 7 && at + 24 <= codes.from.len) {
+      Pair pair = pair_inside(codes.from, at * 8);
+      memcpy(words, &pair, BYTES);
+    } else {
+#pragma unroll
+      for (u32 w = 0; w < BYTES / 4; w++) words[w] = word_by_bytes(codes.from, at + 4 * w);
+    }
+    u32 low = codes.first > first ? (u32)min64(codes.first - first, EACH) : 0;
+    u32 high = codes.last > first ? (u32)min64(codes.last - first, EACH) : 0;
+    inside = ((1u << high) - 1) & ~((1u << low) - 1);
+    escapes = escaped = 0;
+    if constexpr (Coder::ESCAPES) {
+#pragma unroll
+      for (u32 w = 0; w < BYTES / 4; w++) escapes |= escapes_of(words[w]) << (4 * w);
+      escapes &= inside;
+    }
+  }
+
+  // Of a row of escapes every other one escapes the code after it: which, is found by carrying over all rows at once.
+  __device__ __forceinline__ void resolve(u32 first) {
+    if constexpr (Coder::ESCAPES) {
+      const u32 ODD = 0xaaaaaaaau;
+      u32 free = escapes & ~first;
+      escaped = (((free << 1 | ODD) - free) ^ ODD) ^ (escapes | first);
+    }
+  }
+
+  // How many codes stand for nothing as they should: escapes, and those that are none of the values'.
+  __device__ __forceinline__ u32 without() const { return __popc(ALL & (~inside | (escapes & ~escaped))); }
+
+  // Calls `use` with the number of each code below `n`, or a few more, with the code, and whether the table says what it stands
+  // for; if not, then with whether it stands for itself, or for nothing. A few at a time, so that registers are enough for all.
+  template <class Use>
+  __device__ __forceinline__ void each(u32 n, const Use& use) const {
+    const u32 AT_ONCE = 4, BITS = 8 * sizeof(typename Coder::Code), STEP = AT_ONCE * BITS / 32;
+    u32 left[WORDS], itself = escaped & inside, known = ~escaped & inside;
+#pragma unroll
+    for (u32 w = 0; w < WORDS; w++) left[w] = words[w];
+#pragma unroll 1
+    for (u32 k = 0; k < n; k += AT_ONCE) {
+#pragma unroll
+      for (u32 j = 0; j < AT_ONCE; j++) {
+        u32 code = left[j * BITS / 32] >> (j * BITS % 32) & ((1u << BITS) - 1);
+        use(k + j, code, (known >> j & 1) != 0, (itself >> j & 1) != 0);
+      }
+#pragma unroll
+      for (u32 w = 0; w + STEP < WORDS; w++) left[w] = left[w + STEP];
+      known >>= AT_ONCE;
+      itself >>= AT_ONCE;
+    }
+  }
+};
+
+// Brings symbols close to the threads of a block, which come here together. Answers, of one that is not 1 to 8 bytes long,
+// its number.
+DEVICE u64 share_symbols(Bytes table, Bytes lengths, u64* words, u8* shared_lengths) {
+  u64 found = NOTHING;
+  for (u32 code = threadIdx.x; code < 256; code += THREADS) {
+    u32 length = 0;
+    if (code < ESCAPE && code < lengths.len) {
+      length = __ldg(lengths.at + code);
+      if (length == 0 || length > 8) {
+        found = code;
+        length = 0;
+      }
+    }
+    if ((u64)code * 8 + 8 > table.len) length = 0;
+    shared_lengths[code] = (u8)length;
+    words[code] = length == 0 ? 0 : word_at<u64>(table, code) & ~0ull >> (64 - 8 * length);
+  }
+  __syncthreads();
+  return found;
+}
+
+// Calls `use` with what turns codes of so many bytes, with escapes or without, into bytes. `words` and `lengths` are shared.
+template <class Use>
+DEVICE void with_coder(u64 width, bool escapes, Bytes table, Bytes lengths, u64* words, u8* shared_lengths, const Use& use) {
+  if (escapes) {
+    if (width != 1) return;
+    u64 found = share_symbols(table, lengths, words, shared_lengths);
+    use(Symbols{words, shared_lengths}, found);
+  } else if (width == 1) {
+    use(Tokens<u8>{table, lengths}, NOTHING);
+  } else if (width == 2) {
+    use(Tokens<u16>{table, lengths}, NOTHING);
+  }
+}
