@@ -12,6 +12,7 @@ from craft import alp, boolean, byte_bool
 from flat import Tree
 from flatbuffer import Table, Vector, write
 from vortex_nodes import (
+    LONG,
     U1,
     U4,
     alp_rd,
@@ -20,6 +21,7 @@ from vortex_nodes import (
     decimal,
     dictionary,
     frame,
+    fsst,
     in_runs,
     node,
     number,
@@ -35,8 +37,10 @@ from vortex_nodes import (
     with_validity,
 )
 from vortex_lies_numbers import NUMBERS
-from vortex_lies_others import OTHERS
+from vortex_lies_others import BAD_TEXT, OTHERS
 
+BYTES = dtypes.binary(False)
+ENDS = [(0, 32), (32, 36), (36, 48), (48, 64)]
 ZERO = dictionary(of("u1", 0, 9, valid=[1, 0]), of("u4", 5, 6), nullable=True)
 # Trees that look ill and are right: what they decode to.
 RIGHT = {
@@ -82,6 +86,34 @@ RIGHT = {
         ),
         [7, *[0] * 8, 8],
     ),
+    "fsst: codes before and after": (
+        fsst(b"\xff\0\1\0\xff\xff\xff\xff", [2, 3, 4, 6], [1, 2, 1], dtype=BYTES),
+        [b"c", b"ab", b"\xff"],
+    ),
+    "fsst: no rows": (fsst(b"\0", [0], []), []),
+    "fsst: no codes": (fsst(b"", [0, 0, 0], [0, 0]), ["", ""]),
+    "fsst: nulls, and rows of nothing": (
+        fsst(b"\0\1", [0, 1, 1, 2, 2], [2, 0, 1, 0], valid=[True, False, True, True]),
+        ["ab", None, "c", ""],
+    ),
+    "fsst: garbage under a null": (
+        fsst(b"\0\1", [0, 1, 2], [4, 1], symbols=[BAD_TEXT, b"c"], valid=[False, True]),
+        [None, "c"],
+    ),
+    # Escapes in a row, for longer than anybody looks back over; an odd number of them on either side of where threads begin.
+    "fsst: nothing but escapes": (
+        fsst(b"\1" + b"\xff" * 40_000 + b"\1", [0, 1, 40_001, 40_002], [1, 20_000, 1], dtype=BYTES),
+        [b"c", b"\xff" * 20_000, b"c"],
+    ),
+    "fsst: escapes in short rows": (
+        fsst(b"\xff\xff\1\xff\0" * 3000, range(0, 15_001, 5), [3] * 3000, dtype=BYTES),
+        [b"\xffc\0"] * 3000,
+    ),
+    "onpair: no rows": (onpair(codes=(0,), offsets=(0,), lengths=()), []),
+    "onpair: no codes": (onpair(codes=(), offsets=(0, 0), lengths=(0,)), [""]),
+    "onpair: codes before and after": (onpair(codes=(9, 0, 1, 9), offsets=(1, 2, 3)), ["ab", "c"]),
+    "varbin: no rows": (varbin(b"abc", 2), []),
+    "varbin: long and short": (varbin(LONG * 2, 0, 32, 36, 48, 64), [(LONG * 2).decode()[a:b] for a, b in ENDS]),
     # Nobody reads beyond the tokens here.
     "onpair: no padding": (onpair(data=b"abc"), ["ab", "c"]),
     "alp: f greater than e": (alp(np.array([3], "i8"), 5, 2), [3000.0]),

@@ -2,9 +2,10 @@
 //! that have no program ([`crate::lower`]).
 //!
 //! What a kernel finds wrong it writes to a cell, and goes on within its ranges; the cells come back together, and become
-//! the error that the host's decoder gives.
+//! the error that the host's decoder gives: of texts the host's decoder says it itself, over the same buffers.
 
 mod repeat;
+mod strings;
 
 use crossdock_arrays::DeviceArray;
 use crossdock_memory::BufferMut;
@@ -26,7 +27,7 @@ struct OnDevice {
 const AS_IT_IS: &[&str] = &["vortex.primitive", "vortex.bool", "vortex.null", "vortex.struct", "vortex.ext"];
 
 fn found(id: &str) -> Option<&'static OnDevice> {
-    repeat::KINDS.iter().find(|kind| kind.id == id)
+    repeat::KINDS.iter().chain(strings::KINDS).find(|kind| kind.id == id)
 }
 
 /// Whether a node that is wanted on a device is decoded there.

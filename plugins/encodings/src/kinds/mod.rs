@@ -9,7 +9,7 @@ mod parts;
 mod plain;
 pub(crate) mod repeat;
 pub(crate) mod slots;
-mod strings;
+pub mod strings;
 
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;

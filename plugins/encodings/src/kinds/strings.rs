@@ -17,7 +17,7 @@ use crate::node::{Node, in_node};
 use crate::validity::Validity;
 use crate::wire::metadata::{Fsst, OnPair, VarBin};
 
-pub const KINDS: &[Kind] = &[
+pub(super) const KINDS: &[Kind] = &[
     Kind { id: "vortex.varbinview", check: check_views, size: no_bytes, plan: None, decode: views },
     Kind { id: "vortex.varbin", check: check_offsets, size: views_size, plan: None, decode: offsets },
     Kind { id: "vortex.fsst", check: check_fsst, size: views_size, plan: None, decode: fsst },
@@ -44,7 +44,7 @@ fn check_text(
     validity: &Validity,
     check: impl FnOnce(Option<Bits<'_>>) -> Result<()>,
 ) -> Result<()> {
-    if job.validate != Validate::Full || *job.node.data_type() != DataType::Utf8View {
+    if job.validate != Validate::Full || !is_utf8(job) {
         return Ok(());
     }
     let view = validity.bits.as_ref().map(|bits| bits.host_view(job.stream)).transpose()?;
@@ -66,25 +66,40 @@ fn check_views(node: &Node<'_>) -> Result<()> {
 }
 
 fn views(job: &Job<'_>) -> Result<DeviceArray> {
+    let (validity, buffers) = views_of(job)?;
+    check_values(job, &validity, &buffers)?;
+    job.array(job.node.data_type(), validity, buffers)
+}
+
+/// The validity, and the views with what they point into.
+pub(crate) fn views_of(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)> {
     let last = job.node.raw.n_buffers().saturating_sub(1);
     let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
     let mut buffers = vec![job.take_buffer(last, VIEW_BYTES)?];
     for i in 0..last {
         buffers.push(Some(job.take_buffer(i, 1)?.map_or_else(|| job.make(0, |_| Ok(())), Ok)?));
     }
-    if job.validate == Validate::Full {
-        let mut in_reach = Vec::with_capacity(buffers.len());
-        for buffer in &buffers {
-            in_reach.push(buffer.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?);
-        }
-        let mut slices = in_reach.iter().map(|view| -> &[u8] { view.as_ref().map_or(&[], |view| view) });
-        let (views, data) = (slices.next().unwrap_or_default(), slices.collect::<Vec<_>>());
-        let bits = validity.bits.as_ref().map(|bits| bits.host_view(job.stream)).transpose()?;
-        let bits = bits.as_ref().map(|view| Bits::new(view, 0, job.node.len)).transpose()?;
-        let is_text = *job.node.data_type() == DataType::Utf8View;
-        in_node(&job.node, views::check(crate::job::values(views)?, &data, bits, is_text))?;
+    Ok((validity, buffers))
+}
+
+/// Checks views, if contents are to be looked at.
+pub(crate) fn check_values(job: &Job<'_>, validity: &Validity, buffers: &[Option<Buffer>]) -> Result<()> {
+    if job.validate != Validate::Full {
+        return Ok(());
     }
-    job.array(job.node.data_type(), validity, buffers)
+    let mut in_reach = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
+        in_reach.push(buffer.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?);
+    }
+    let mut slices = in_reach.iter().map(|view| -> &[u8] { view.as_ref().map_or(&[], |view| view) });
+    let (views, data) = (slices.next().unwrap_or_default(), slices.collect::<Vec<_>>());
+    let bits = validity.bits.as_ref().map(|bits| bits.host_view(job.stream)).transpose()?;
+    let bits = bits.as_ref().map(|view| Bits::new(view, 0, job.node.len)).transpose()?;
+    in_node(&job.node, views::check(crate::job::values(views)?, &data, bits, is_utf8(job)))
+}
+
+pub(crate) fn is_utf8(job: &Job<'_>) -> bool {
+    *job.node.data_type() == DataType::Utf8View
 }
 
 fn check_offsets(node: &Node<'_>) -> Result<()> {
@@ -117,7 +132,12 @@ fn of_views(
 
 fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.validity(job.node.expect_children_and_validity(1)?.then_some(1))?;
-    let (data, offsets) = (job.take_buffer(0, 1)?, job.child(0)?);
+    offsets_of(job, validity, job.take_buffer(0, 1)?)
+}
+
+/// With the data.
+pub(crate) fn offsets_of(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
+    let offsets = job.child(0)?;
     by_integers!(job, offsets, offsets => {
         check_text(job, &validity, |bits| {
             let view = data.as_ref().map(|data| data.host_view(job.stream)).transpose()?;
@@ -163,11 +183,19 @@ fn decoded(
 }
 
 fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.validity(job.node.expect_children_and_validity(2)?.then_some(2))?;
+    fsst_of(job, validity, &[job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?])
+}
+
+/// With the symbols, their lengths, and the codes.
+pub(crate) fn fsst_of(
+    job: &Job<'_>,
+    validity: Validity,
+    buffers: &[Option<Buffer>; 3],
+) -> Result<DeviceArray> {
     const MOST_OF_A_CODE: usize = 8;
     let node = &job.node;
-    let validity = job.validity(node.expect_children_and_validity(2)?.then_some(2))?;
     let (lengths, offsets) = (counts(job, job.child(0)?)?, counts(job, job.child(1)?)?);
-    let buffers = [job.take_buffer(0, 1)?, job.take_buffer(1, 1)?, job.take_buffer(2, 1)?];
     let view = |buffer: &Option<Buffer>| match buffer {
         Some(buffer) => buffer.host_view(job.stream).map(|view| view.to_vec()),
         None => Ok(Vec::new()),
@@ -199,13 +227,21 @@ fn check_onpair(node: &Node<'_>) -> Result<()> {
 }
 
 fn onpair(job: &Job<'_>) -> Result<DeviceArray> {
+    let validity = job.validity(job.node.expect_children_and_validity(4)?.then_some(4))?;
+    onpair_of(job, validity, job.take_buffer(0, 1)?.as_ref())
+}
+
+/// With the dictionary.
+pub(crate) fn onpair_of(
+    job: &Job<'_>,
+    validity: Validity,
+    dictionary: Option<&Buffer>,
+) -> Result<DeviceArray> {
     const MOST_OF_A_CODE: usize = 16;
     let node = &job.node;
-    let validity = job.validity(node.expect_children_and_validity(4)?.then_some(4))?;
     let (tokens_at, offsets) = (counts(job, job.child(0)?)?, counts(job, job.child(2)?)?);
     let lengths = counts(job, job.child(3)?)?;
-    let dictionary = job.take_buffer(0, 1)?;
-    let dictionary = dictionary.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
+    let dictionary = dictionary.map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let dictionary: &[u8] = dictionary.as_ref().map_or(&[], |view| view);
     let tokens = in_node(node, onpair::Tokens::read(dictionary, &tokens_at))?;
     let codes = job.child(1)?;
