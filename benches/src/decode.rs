@@ -1,5 +1,7 @@
 //! What the kernels that decode write in a second, beside a copy and a fill on the same device in the same run.
 
+mod texts;
+
 use std::io::Write;
 use std::time::Instant;
 
@@ -31,7 +33,8 @@ pub fn rates() -> Result<()> {
     let mut rows = Rows { stream: &stream, fill: 0.0 };
     rows.floors()?;
     rows.packed()?;
-    rows.repeated()
+    rows.repeated()?;
+    rows.texts()
 }
 
 struct Rows<'a> {
