@@ -11,6 +11,7 @@
 #include "null_count.cu"
 #include "numbers.cu"
 #include "offsets.cu"
+#include "parts.cu"
 #include "patch.cu"
 #include "strings.cu"
 #include "take.cu"
@@ -18,3 +19,4 @@
 #include "unpack.cu"
 #include "utf8.cu"
 #include "views.cu"
+#include "widen.cu"

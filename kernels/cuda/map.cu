@@ -1,42 +1,5 @@
 // Words that are there, or that count up, with what is to be done to each.
-#include "steps.cuh"
-
-// 16 bytes a thread and step, AT_ONCE of them under way, which lie so that a block writes without gaps; those at the ends of
-// the target one by one. `of(i, words)` gives the values from the i-th on that fill 16 bytes, `one(i)` one of them.
-template <class T, u32 AT_ONCE, class Of, class One>
-DEVICE void map_words(const Job& job, u32 first_step, Target to, const Of& of, const One& one) {
-  Steps<T> steps(job, first_step);
-  const u32 EACH = 16 / sizeof(T), WORDS = 16 / sizeof(Register<T>);
-  u64 n = to.len / sizeof(T);
-  bool whole = ((u64)to.at & (sizeof(T) - 1)) == 0;
-  u64 head = whole ? min64(n, ((0 - (u64)to.at) & 15) / sizeof(T)) : n;
-  u64 vectors = (n - head) / EACH, after = head + vectors * EACH;
-#pragma unroll 1
-  for (u64 v = job.thread / THREADS * AT_ONCE * THREADS + threadIdx.x; v < vectors; v += AT_ONCE * job.threads) {
-    Register<T> words[AT_ONCE * WORDS];
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; k++) {
-      u64 place = min64(v + k * THREADS, vectors - 1);
-      of(head + place * EACH, words + k * WORDS);
-    }
-    steps.take(words);
-#pragma unroll
-    for (u32 k = 0; k < AT_ONCE; k++) {
-      u64 place = v + k * THREADS;
-      if (place >= vectors) break;
-      Pair pair;
-      memcpy(&pair, words + k * WORDS, 16);
-      store128(to.at + (head + place * EACH) * sizeof(T), pair);
-    }
-  }
-#pragma unroll 1
-  for (u64 i = job.thread; i < head + (n - after); i += job.threads) {
-    u64 at = i < head ? i : after + (i - head);
-    Register<T> words[1] = {one(at)};
-    steps.take(words);
-    put_word(to, at, (T)words[0]);
-  }
-}
+#include "map.cuh"
 
 template <class T>
 DEVICE void map(const Job& job, u32 steps, Bytes from, Target to) {

@@ -101,3 +101,39 @@ KERNEL(crossdock_check_views) {
   }
   report(job.write(CELL), found);
 }
+
+// In place: what is read is written in the same launch, and not to be cached as if it were constant.
+KERNEL(crossdock_renumber_views) {
+  PARAMS(VIEWS, ADD);
+  FIND_JOB;
+  Target views = job.write(VIEWS);
+  u32 more = (u32)job.value(ADD);
+  u64 n = views.len / 16;
+  if (((u64)views.at & 15) != 0) {
+#pragma unroll 1
+    for (u64 i = job.thread; i < n; i += job.threads) {
+      const u8* at = views.at + i * 16;
+      u32 words[2] = {0, 0};
+      for (u32 b = 0; b < 4; b++) {
+        words[0] |= (u32)at[b] << (8 * b);
+        words[1] |= (u32)at[8 + b] << (8 * b);
+      }
+      if ((i32)words[0] > IN_PLACE) put_bytewise(views.at + i * 16 + 8, 4, words[1] + more);
+    }
+    return;
+  }
+  const u32 AT_ONCE = 4;
+  ulonglong2* all = (ulonglong2*)views.at;
+#pragma unroll 1
+  for (u64 i = job.thread; i < n; i += AT_ONCE * job.threads) {
+    ulonglong2 view[AT_ONCE];
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) view[k] = all[min64(i + k * job.threads, n - 1)];
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      if (i + k * job.threads >= n || (i32)(u32)view[k].x <= IN_PLACE) continue;
+      u64 buffer = (u32)((u32)view[k].y + more);
+      store(all + i + k * job.threads, make_ulonglong2(view[k].x, view[k].y >> 32 << 32 | buffer));
+    }
+  }
+}

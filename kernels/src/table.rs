@@ -137,6 +137,8 @@ pub static TABLE: &[&Row] = &[
     &crate::offsets::CHECK_OFFSETS,
     &crate::offsets::CONVERT_OFFSETS,
     &crate::offsets::REBASE_OFFSETS,
+    &crate::parts::JOIN,
+    &crate::parts::SUM,
     &crate::run_ends::CHECK_RUN_ENDS,
     &crate::shift::SHIFT_BITS,
     &crate::strings::VIEWS_OF_CODES,
@@ -153,6 +155,9 @@ pub static TABLE: &[&Row] = &[
     &crate::unpack::UNPACK_PATCHED_8,
     &crate::utf8::CHECK_UTF8,
     &crate::views::CHECK_VIEWS,
+    &crate::views::RENUMBER_VIEWS,
+    &crate::widen::NARROW,
+    &crate::widen::WIDEN,
 ];
 
 /// Declares a kernel: its row in the table, with the body of its twin.

@@ -1,10 +1,10 @@
 //! Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
 
-use crossdock_memory::{Buffer, Result};
+use crossdock_memory::{Buffer, BufferMut, Result};
 use crossdock_plugin_api::abi;
 
 use crate::door::Args;
-use crate::jobs::{JobArg, long_blocks};
+use crate::jobs::{JobArg, Jobs, blocks, long_blocks};
 use crate::table::kernel;
 use crate::{Checks, bits};
 
@@ -15,6 +15,7 @@ kernel!(
     [data: Read],
     check
 );
+kernel!(RENUMBER_VIEWS, c"crossdock_renumber_views", (views: Write, add: Value), renumber);
 
 const BYTES: usize = 16;
 const IN_PLACE: usize = 12;
@@ -62,6 +63,34 @@ impl<'a> Checks<'a> {
         }
         Ok(cell)
     }
+}
+
+impl Jobs<'_> {
+    /// Adds `more` to the buffer of each of the `n` views at byte `at` that has one, in a buffer that is being filled.
+    pub fn renumber_views(&mut self, buffer: &mut BufferMut, at: usize, n: usize, more: u32) -> Result<()> {
+        let bytes = n.saturating_mul(BYTES);
+        let args = [JobArg::write(buffer, at, bytes)?, JobArg::Value(more.into())];
+        self.push(&RENUMBER_VIEWS, blocks(bytes), args)
+    }
+}
+
+fn renumber(args: Args<'_>) -> Option<()> {
+    let (views, more) = (args.write(0)?, args.value(1)? as u32);
+    for view in views.as_chunks_mut::<BYTES>().0 {
+        let [len, _, buffer, _] = words(view);
+        if usize::try_from(len.cast_signed()).is_ok_and(|len| len > IN_PLACE) {
+            let [.., to, _] = view.as_chunks_mut::<4>().0 else { return None };
+            *to = buffer.wrapping_add(more).to_ne_bytes();
+        }
+    }
+    Some(())
+}
+
+/// The four words of a view.
+fn words(view: &[u8; BYTES]) -> [u32; 4] {
+    let mut words = [0; 4];
+    words.iter_mut().zip(view.as_chunks::<4>().0).for_each(|(to, word)| *to = u32::from_ne_bytes(*word));
+    words
 }
 
 fn check(args: Args<'_>) -> Option<()> {

@@ -22,6 +22,10 @@ pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec
         });
         jobs.concatenate_bits(&parts.collect::<Vec<_>>(), &mut block, bitmap.to)?;
     }
+    for part in &plan.views {
+        let before = u32::try_from(part.buffers_before).map_err(|_| super::too_long())?;
+        jobs.renumber_views(&mut block, part.to, part.n, before)?;
+    }
     for rebase in &plan.rebases {
         jobs.rebase_offsets(&mut block, rebase.to, rebase.n, rebase.width, rebase.base)?;
     }
@@ -45,27 +49,14 @@ pub(super) fn build(plan: Plan, roots: Vec<Node>, stream: &Stream) -> Result<Vec
     roots.into_iter().map(|node| array(node, &block)).collect()
 }
 
-/// Views point into the buffers that come after those of the arrays before, and dense unions into children likewise. On the
-/// host alone, where all copies have run.
+/// Dense unions point into the children that come after those of the arrays before. On the host alone, where all copies have
+/// run.
 fn renumber(plan: &Plan, block: &mut BufferMut) -> Result<()> {
-    const BYTES: usize = 16;
-    const IN_PLACE: i32 = 12;
-    if plan.views.is_empty() && plan.unions.is_empty() {
+    if plan.unions.is_empty() {
         return Ok(());
     }
     let bytes = block.host_slice_mut();
     let bytes = bytes.ok_or_else(|| Error::internal("the host cannot reach what lies in its memory"))?;
-    for part in &plan.views {
-        let before = i32::try_from(part.buffers_before).map_err(|_| super::too_long())?;
-        let views = bytes.get_mut(part.to..).unwrap_or_default();
-        for view in views.as_chunks_mut::<BYTES>().0.iter_mut().take(part.n) {
-            let word = |i: usize| i32::from_ne_bytes([view[i], view[i + 1], view[i + 2], view[i + 3]]);
-            if word(0) > IN_PLACE {
-                let buffer = word(8).wrapping_add(before).to_ne_bytes();
-                view[8..12].copy_from_slice(&buffer);
-            }
-        }
-    }
     for part in &plan.unions {
         // An id that the type does not have stays wrong.
         let mut before = [0i32; 256];

@@ -16,8 +16,8 @@ impl DeviceBatch {
     /// first one's. The batches are of one schema and on one device; the ends of offsets are read, which blocks.
     ///
     /// # Errors
-    /// There is no batch, or they differ; a type cannot be put together (on devices views and dense unions, anywhere
-    /// dictionaries of different values); or 32-bit offsets, or run ends of their width, do not reach over all.
+    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions, anywhere dictionaries of
+    /// different values); or 32-bit offsets, or run ends of their width, do not reach over all.
     pub fn concatenate(batches: &[DeviceBatch], stream: &Stream) -> Result<DeviceBatch> {
         let (first, others) = match batches {
             [] => return Err(Error::invalid_argument("no batches were given, expected at least one")),

@@ -56,6 +56,9 @@ static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selecto
   return result;
 }
 static inline int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
 static inline int __ffs(unsigned x) { return __builtin_ffs((int)x); }
 
 static inline unsigned long long atomicMin(unsigned long long* at, unsigned long long value) {

@@ -10,7 +10,7 @@ const WIDTHS: [usize; 4] = [1, 2, 4, 8];
 /// Where group `r / 8` of a block's rows lies among them, as published.
 const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
-fn words(values: &[u64], width: usize) -> Vec<u8> {
+pub fn words(values: &[u64], width: usize) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect()
 }
 
@@ -39,7 +39,7 @@ fn pack(values: &[u64], bits: usize, width: usize) -> Vec<u8> {
 }
 
 /// Steps at random that words of `width` bytes can go through.
-fn some_steps(case: &Case<'_>, width: usize) -> Vec<Step> {
+pub fn some_steps(case: &Case<'_>, width: usize) -> Vec<Step> {
     let mut steps: Vec<Step> = (0..case.below(4))
         .map(|_| match case.below(3) {
             0 => Step::Add(case.word()),
@@ -56,7 +56,7 @@ fn some_steps(case: &Case<'_>, width: usize) -> Vec<Step> {
 }
 
 /// What becomes of a word.
-fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
+pub fn stepped(word: u64, width: usize, steps: &[Step]) -> u64 {
     steps.iter().fold(low(word, 8 * width), |word, step| {
         let next = match *step {
             Step::Add(by) => word.wrapping_add(by),

@@ -9,6 +9,7 @@ mod common;
 mod decode;
 mod lists;
 mod numbers;
+mod parts;
 mod tensors;
 mod values;
 
@@ -39,7 +40,12 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_check_indices", lists::indices),
     ("crossdock_check_utf8", values::utf8),
     ("crossdock_check_views", values::views),
+    ("crossdock_renumber_views", values::renumber_views),
     ("crossdock_cast", numbers::cast),
+    ("crossdock_widen", parts::widen),
+    ("crossdock_narrow", parts::narrow),
+    ("crossdock_sum", parts::sum),
+    ("crossdock_join", parts::join),
     ("crossdock_read_numbers", numbers::read),
     ("crossdock_check_number", numbers::check),
     ("crossdock_gather", tensors::gather),

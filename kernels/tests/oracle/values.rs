@@ -1,6 +1,6 @@
 //! Text, and views.
 
-use crossdock_kernels::{Checks, Offsets};
+use crossdock_kernels::{Checks, Jobs, Offsets};
 
 use crate::Case;
 use crate::common::bit;
@@ -135,4 +135,28 @@ fn stands_for<'a>(view: &'a [u8; 16], data: &'a [Vec<u8>]) -> Option<&'a [u8]> {
     let bytes = if buffer % 7 == 6 { &[] } else { data.get(buffer)?.as_slice() };
     let value = bytes.get(begin..begin + len)?;
     (value[..4] == view[4..8]).then_some(value)
+}
+
+pub fn renumber_views(case: &Case<'_>) {
+    let mut views = case.bytes(case.n * 16);
+    for view in views.chunks_exact_mut(16) {
+        // Lengths around what lies in place, and any others.
+        if case.below(3) > 0 {
+            view[..4].copy_from_slice(&(case.below(26) as i32).to_le_bytes());
+        }
+    }
+    let source = case.buffer(&views);
+    let mut to = case.target(case.n * 16);
+    case.s.copy(&mut to.buffer, to.at, &source, 0, views.len()).unwrap();
+    let (mut jobs, more) = (Jobs::new(), case.word() as u32);
+    jobs.renumber_views(&mut to.buffer, to.at, case.n, more).unwrap();
+    jobs.launch(case.s).unwrap();
+    for view in views.chunks_exact_mut(16) {
+        let word = |i: usize| u32::from_le_bytes(view[i..i + 4].try_into().unwrap());
+        if word(0) as i32 > 12 {
+            let buffer = word(8).wrapping_add(more);
+            view[8..12].copy_from_slice(&buffer.to_le_bytes());
+        }
+    }
+    case.expect(to, &views, "views of other buffers");
 }

@@ -4,6 +4,8 @@
 //! What a kernel finds wrong it writes to a cell, and goes on within its ranges; the cells come back together, and become
 //! the error that the host's decoder gives: of texts the host's decoder says it itself, over the same buffers.
 
+mod lists;
+mod parts;
 mod repeat;
 mod strings;
 
@@ -23,11 +25,22 @@ struct OnDevice {
     decode: fn(&Job<'_>) -> Result<DeviceArray>,
 }
 
-/// Those of whom the host's decoder hands on what is there, as it is.
-const AS_IT_IS: &[&str] = &["vortex.primitive", "vortex.bool", "vortex.null", "vortex.struct", "vortex.ext"];
+/// Those of whom the host's decoder hands on what is there, as it is, or puts it together by what does so on any device.
+const AS_IT_IS: &[&str] = &[
+    "vortex.primitive",
+    "vortex.bool",
+    "vortex.null",
+    "vortex.struct",
+    "vortex.ext",
+    "vortex.masked",
+    "vortex.fixed_size_list",
+    "vortex.map",
+    "vortex.chunked",
+];
 
 fn found(id: &str) -> Option<&'static OnDevice> {
-    repeat::KINDS.iter().chain(strings::KINDS).find(|kind| kind.id == id)
+    let all = repeat::KINDS.iter().chain(strings::KINDS).chain(parts::KINDS).chain(lists::KINDS);
+    all.into_iter().find(|kind| kind.id == id)
 }
 
 /// Whether a node that is wanted on a device is decoded there.
@@ -61,6 +74,11 @@ fn misplaced(node: &Node<'_>, number: Option<u64>) -> Result<()> {
             "patches: expected indices that rise, each within the array, got another as number {number}"
         )))
     })
+}
+
+/// Any that the host takes.
+fn always(_: &Node<'_>) -> Result<bool> {
+    Ok(true)
 }
 
 /// Values of a slot each, which the host can name by a width; see [`kinds::slots`].

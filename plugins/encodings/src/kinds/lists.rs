@@ -13,8 +13,10 @@ use crate::nested;
 use crate::node::{Node, in_node};
 use crate::wire::metadata::{List, ListView};
 
+pub(crate) const LIST: &str = "vortex.list";
+
 pub const KINDS: &[Kind] = &[
-    Kind { id: "vortex.list", check: check_list, size: offsets_size, plan: None, decode: list },
+    Kind { id: LIST, check: check_list, size: offsets_size, plan: None, decode: list },
     Kind { id: "vortex.listview", check: check_view, size: offsets_size, plan: None, decode: view },
     Kind { id: "vortex.fixed_size_list", check: check_fixed, size: no_bytes, plan: None, decode: fixed },
     Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
@@ -58,7 +60,7 @@ fn narrowed(job: &Job<'_>, offsets: impl ExactSizeIterator<Item = usize>, elemen
     })
 }
 
-fn of_offsets(
+pub(crate) fn of_offsets(
     job: &Job<'_>,
     offsets: Buffer,
     elements: DeviceArray,

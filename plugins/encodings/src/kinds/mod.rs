@@ -2,10 +2,10 @@
 
 mod blocks;
 pub(crate) mod chain;
-mod lists;
+pub(crate) mod lists;
 mod nested;
 pub(crate) mod numbers;
-mod parts;
+pub(crate) mod parts;
 mod plain;
 pub(crate) mod repeat;
 pub(crate) mod slots;

@@ -15,28 +15,34 @@ use crate::validity::Validity;
 use crate::wire::PType;
 use crate::wire::metadata::{AlpRd, DateTimeParts, Decimal, DecimalByteParts, Patches};
 
+pub(crate) const ALP_RD: &str = "vortex.alprd";
+pub(crate) const DECIMAL: &str = "vortex.decimal";
+pub(crate) const BYTE_PARTS: &str = "vortex.decimal_byte_parts";
+pub(crate) const TIMESTAMP: &str = "vortex.datetimeparts";
+pub(crate) const BYTES: &str = "vortex.bytebool";
+
 pub const KINDS: &[Kind] = &[
-    Kind { id: "vortex.alprd", check: check_alprd, size: fixed_size, plan: None, decode: alprd },
-    Kind { id: "vortex.decimal", check: check_decimal, size: fixed_size, plan: None, decode: decimal },
+    Kind { id: ALP_RD, check: check_alprd, size: fixed_size, plan: None, decode: alprd },
+    Kind { id: DECIMAL, check: check_decimal, size: fixed_size, plan: None, decode: decimal },
     Kind {
-        id: "vortex.decimal_byte_parts",
+        id: BYTE_PARTS,
         check: check_byte_parts,
         size: fixed_size,
         plan: None,
         decode: byte_parts,
     },
     Kind {
-        id: "vortex.datetimeparts",
+        id: TIMESTAMP,
         check: check_timestamp,
         size: fixed_size,
         plan: None,
         decode: timestamp,
     },
-    Kind { id: "vortex.bytebool", check: check_bytes, size: super::slots::size, plan: None, decode: bytes },
+    Kind { id: BYTES, check: check_bytes, size: super::slots::size, plan: None, decode: bytes },
     Kind { id: "vortex.masked", check: check_masked, size: no_bytes, plan: None, decode: masked },
 ];
 
-fn alprd_of(node: &Node<'_>) -> Result<AlpRd> {
+pub(crate) fn alprd_of(node: &Node<'_>) -> Result<AlpRd> {
     in_node(node, AlpRd::read(node.metadata(), floats(node)?, node.len))
 }
 
@@ -95,9 +101,14 @@ fn check_decimal(node: &Node<'_>) -> Result<()> {
     Err(node.wrong(format_args!("its values have {found} bytes, expected {expected}")))
 }
 
+/// Bytes of each value as it is stored.
+pub(crate) fn stored_bytes(node: &Node<'_>) -> Result<usize> {
+    Ok(in_node(node, Decimal::read(node.metadata()))?.value_bytes)
+}
+
 fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let width = in_node(node, Decimal::read(node.metadata()))?.value_bytes;
+    let width = stored_bytes(node)?;
     let validity = job.validity(node.expect_children_and_validity(0)?.then_some(0))?;
     let stored = job.take_buffer(0, width)?;
     if width == node.width()? {
@@ -154,7 +165,7 @@ fn byte_parts(job: &Job<'_>) -> Result<DeviceArray> {
 }
 
 /// Ticks of the node's unit in a second.
-fn ticks(node: &Node<'_>) -> Result<i64> {
+pub(crate) fn ticks(node: &Node<'_>) -> Result<i64> {
     match node.data_type() {
         DataType::Timestamp(TimeUnit::Second, _) => Ok(1),
         DataType::Timestamp(TimeUnit::Millisecond, _) => Ok(1_000),

@@ -1,0 +1,102 @@
+// Whole numbers of 1 to 8 bytes, with or without a sign, as words of another width.
+#pragma once
+#include "steps.cuh"
+
+// A type of whole numbers: its bytes times two, and one more if it has a sign.
+DEVICE u32 width_of_integer(u32 type) { return type / 2; }
+DEVICE bool is_integer(u32 type) { return type >= 2 && type < 18 && (type / 2 & (type / 2 - 1)) == 0; }
+
+template <u32 BYTES>
+struct Piece {
+  typedef u64 Type;
+};
+template <>
+struct Piece<1> {
+  typedef u8 Type;
+};
+template <>
+struct Piece<2> {
+  typedef u16 Type;
+};
+template <>
+struct Piece<4> {
+  typedef u32 Type;
+};
+template <>
+struct Piece<16> {
+  typedef ulonglong2 Type;
+};
+
+// Those of type S, which lie aligned, from the places on, as many from each as words of T fill 16 bytes, as such words. Whether
+// they can be read by 16 bytes too is asked once, so that no load waits for another; where more than four are to be packed,
+// they can.
+template <class S, class T, u32 AT_ONCE, class Place>
+DEVICE void load_as(Bytes from, const Place& place, Register<T>* words) {
+  const u32 EACH = 16 / sizeof(T), BYTES = EACH * sizeof(S), PIECE = BYTES < 16 ? BYTES : 16;
+  const u32 PER = sizeof(Register<T>) / sizeof(T);
+  typedef typename Piece<PIECE>::Type Loaded;
+  S numbers[AT_ONCE][EACH];
+  u64 begin = (u64)from.at + place(0) * sizeof(S);
+  if ((begin & (PIECE - 1)) == 0) {
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      const Loaded* at = (const Loaded*)(from.at + place(k) * sizeof(S));
+#pragma unroll
+      for (u32 p = 0; p < BYTES / PIECE; p++) {
+        Loaded loaded = __ldg(at + p);
+        memcpy(&numbers[k][p * (PIECE / sizeof(S))], &loaded, PIECE);
+      }
+    }
+  } else if constexpr (EACH <= 4) {
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+#pragma unroll
+      for (u32 e = 0; e < EACH; e++) numbers[k][e] = __ldg((const S*)from.at + place(k) + e);
+    }
+  }
+#pragma unroll
+  for (u32 w = 0; w < AT_ONCE * EACH / PER; w++) {
+    words[w] = 0;
+#pragma unroll
+    for (u32 p = 0; p < PER; p++) {
+      words[w] |= (Register<T>)(T)numbers[(w * PER + p) / EACH][(w * PER + p) % EACH] << (p * sizeof(T) * 8);
+    }
+  }
+}
+
+// The same of any type that is no wider than T. A sign makes no difference to what is as wide.
+template <class T, u32 AT_ONCE, class Place>
+DEVICE void load_widened(Bytes from, u32 type, const Place& place, Register<T>* words) {
+  if (type / 2 == sizeof(T)) return load_as<T, T, AT_ONCE>(from, place, words);
+  if constexpr (sizeof(T) > 1) {
+    if (type == 2) return load_as<u8, T, AT_ONCE>(from, place, words);
+    if (type == 3) return load_as<i8, T, AT_ONCE>(from, place, words);
+  }
+  if constexpr (sizeof(T) > 2) {
+    if (type == 4) return load_as<u16, T, AT_ONCE>(from, place, words);
+    if (type == 5) return load_as<i16, T, AT_ONCE>(from, place, words);
+  }
+  if constexpr (sizeof(T) > 4) {
+    if (type == 8) return load_as<u32, T, AT_ONCE>(from, place, words);
+    if (type == 9) return load_as<i32, T, AT_ONCE>(from, place, words);
+  }
+}
+
+// Of any type that is wider: 16 bytes of words are many loads already.
+template <class T, class Place>
+DEVICE void load_narrowed(Bytes from, u32 type, const Place& place, Register<T>* words) {
+  if constexpr (sizeof(T) < 8) {
+    if (type / 2 == 8) return load_as<u64, T, 1>(from, place, words);
+  }
+  if constexpr (sizeof(T) < 4) {
+    if (type / 2 == 4) return load_as<u32, T, 1>(from, place, words);
+  }
+  if constexpr (sizeof(T) < 2) {
+    if (type / 2 == 2) return load_as<u16, T, 1>(from, place, words);
+  }
+}
+
+// The i-th of any type, in 64 bits.
+DEVICE u64 integer_of(Bytes from, u64 i, u32 type) {
+  return type == 16 ? word_at<u64>(from, i) : (u64)integer_at(from, i, type / 2, type % 2 != 0);
+}

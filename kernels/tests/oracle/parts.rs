@@ -1,0 +1,186 @@
+//! Whole numbers of other widths, sums of parts, and floats cut in two.
+
+use crossdock_kernels::{Checks, Halves, IntType, Integers, Lefts, Words};
+use crossdock_memory::Buffer;
+
+use crate::Case;
+use crate::common::bit;
+use crate::decode::{some_steps, stepped, words};
+
+fn types() -> impl Iterator<Item = IntType> {
+    [1, 2, 4, 8].into_iter().flat_map(|width_bytes| [true, false].map(|signed| IntType { width_bytes, signed }))
+}
+
+/// The i-th number.
+fn number(bytes: &[u8], i: usize, of: IntType) -> i128 {
+    let word = &bytes[i * of.width_bytes..][..of.width_bytes];
+    match (of.width_bytes, of.signed) {
+        (1, false) => word[0].into(),
+        (1, true) => (word[0] as i8).into(),
+        (2, false) => u16::from_le_bytes(word.try_into().unwrap()).into(),
+        (2, true) => i16::from_le_bytes(word.try_into().unwrap()).into(),
+        (4, false) => u32::from_le_bytes(word.try_into().unwrap()).into(),
+        (4, true) => i32::from_le_bytes(word.try_into().unwrap()).into(),
+        (8, false) => u64::from_le_bytes(word.try_into().unwrap()).into(),
+        (8, true) => i64::from_le_bytes(word.try_into().unwrap()).into(),
+        _ => i128::from_le_bytes(word.try_into().unwrap()),
+    }
+}
+
+/// Numbers without a pattern, from any address on, after some that are left out.
+fn some_integers(case: &Case<'_>, of: IntType) -> (Vec<i128>, Buffer, usize) {
+    let (skip, width) = (case.below(9), of.width_bytes);
+    let bytes = case.bytes((skip + case.n) * width);
+    let numbers = (skip..skip + case.n).map(|i| number(&bytes, i, of)).collect();
+    (numbers, case.buffer(&bytes), skip * width)
+}
+
+/// Bits of which most are set, from any bit on; or none.
+fn some_validity(case: &Case<'_>) -> Option<(Vec<u8>, Buffer, usize)> {
+    if case.below(2) == 0 {
+        return None;
+    }
+    let first = case.below(20);
+    let bits: Vec<u8> = case.bytes((first + case.n).div_ceil(8)).iter().map(|b| b | case.word() as u8).collect();
+    let buffer = case.buffer(&bits);
+    Some((bits, buffer, first))
+}
+
+fn is_valid(validity: &Option<(Vec<u8>, Buffer, usize)>, i: usize) -> bool {
+    validity.as_ref().is_none_or(|(bits, _, first)| bit(bits, first + i))
+}
+
+pub fn widen(case: &Case<'_>) {
+    for of in types() {
+        let (numbers, buffer, at) = some_integers(case, of);
+        let from = Integers { buffer: &buffer, at, len: case.n, of };
+        for width in [1, 2, 4, 8] {
+            let steps = if case.below(2) == 0 { vec![] } else { some_steps(case, width) };
+            let mut to = case.target(case.n * width);
+            let mut checks = Checks::new();
+            let place = Words { at: to.at, len: case.n, width_bytes: width };
+            checks.widen(from, &mut to.buffer, place, &steps).unwrap();
+            checks.run(case.s).unwrap();
+            let expected: Vec<u64> = numbers.iter().map(|n| stepped(*n as u64, width, &steps)).collect();
+            case.expect(to, &words(&expected, width), &format!("{of:?} to {width} bytes, {steps:?}"));
+        }
+        widen_long(case, of, 16);
+        widen_long(case, of, 32);
+    }
+    widen_long(case, IntType { width_bytes: 16, signed: true }, 32);
+}
+
+fn widen_long(case: &Case<'_>, of: IntType, width: usize) {
+    let (numbers, buffer, at) = some_integers(case, of);
+    let from = Integers { buffer: &buffer, at, len: case.n, of };
+    let mut to = case.target(case.n * width);
+    let mut checks = Checks::new();
+    checks.widen_long(from, &mut to.buffer, to.at, width).unwrap();
+    checks.run(case.s).unwrap();
+    let long = |n: &i128| [n.to_le_bytes(), (n >> 127).to_le_bytes()].concat()[..width].to_vec();
+    let expected: Vec<u8> = numbers.iter().flat_map(long).collect();
+    case.expect(to, &expected, &format!("{of:?} to {width} bytes"));
+}
+
+pub fn narrow(case: &Case<'_>) {
+    for every in [1, 50, usize::MAX] {
+        let halves: Vec<[i128; 2]> = (0..case.n)
+            .map(|_| {
+                let low = (i128::from(case.word()) << 64 | i128::from(case.word())) >> case.below(128);
+                let wrong = case.below(every) == 0 && every != usize::MAX;
+                [low, if wrong { (low >> 127) ^ 1 << case.below(128) } else { low >> 127 }]
+            })
+            .collect();
+        let bytes: Vec<u8> = halves.iter().flat_map(|[low, high]| [low.to_le_bytes(), high.to_le_bytes()].concat()).collect();
+        let (buffer, validity) = (case.buffer(&bytes), some_validity(case));
+        let mut to = case.target(case.n * 16);
+        let mut checks = Checks::new();
+        let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
+        let cell = checks.narrow(&buffer, 0, case.n, valid, &mut to.buffer, to.at).unwrap();
+        let found = checks.run(case.s).unwrap();
+        let wrong = (0..case.n).find(|i| halves[*i][1] != halves[*i][0] >> 127 && is_valid(&validity, *i));
+        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {} every {every}", case.n);
+        let expected: Vec<u8> = halves.iter().flat_map(|[low, _]| low.to_le_bytes()).collect();
+        case.expect(to, &expected, "32 bytes to 16");
+    }
+}
+
+pub fn sum(case: &Case<'_>) {
+    // All types, and factors that make sums close to what is held: far below, around, beyond.
+    let types: Vec<IntType> = types().collect();
+    for round in 0..24 {
+        let n_parts = 1 + case.below(4);
+        let parts: Vec<_> = (0..n_parts)
+            .map(|_| {
+                let of = types[case.below(types.len())];
+                let room = 62usize.saturating_sub(8 * of.width_bytes);
+                let bits = [room.saturating_sub(2), room + case.below(3), case.below(60)][round % 3].min(59);
+                (some_integers(case, of), of, case.word() >> (63 - bits) | 1)
+            })
+            .collect();
+        let validity = some_validity(case);
+        let mut to = case.target(case.n * 8);
+        let mut checks = Checks::new();
+        let given: Vec<_> = parts
+            .iter()
+            .map(|((_, buffer, at), of, factor)| {
+                (Integers { buffer, at: *at, len: case.n, of: *of }, *factor)
+            })
+            .collect();
+        let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
+        let cell = checks.sum(&given, valid, &mut to.buffer, to.at).unwrap();
+        let found = checks.run(case.s).unwrap();
+        let sums: Vec<i128> = (0..case.n)
+            .map(|i| parts.iter().map(|((numbers, ..), _, factor)| numbers[i] * i128::from(*factor)).sum())
+            .collect();
+        let wrong = (0..case.n).find(|i| i64::try_from(sums[*i]).is_err() && is_valid(&validity, *i));
+        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {}: {given:?}", case.n);
+        let expected: Vec<u8> = sums.iter().flat_map(|sum| (*sum as i64).to_le_bytes()).collect();
+        case.expect(to, &expected, &format!("{given:?}"));
+    }
+}
+
+pub fn join(case: &Case<'_>) {
+    for (width, noise) in [(4, 0), (4, 100), (8, 0), (8, 100), (8, 1)] {
+        let left_bits = 1 + case.below(16);
+        let right_bits = 8 * width - left_bits;
+        let lefts: Vec<u16> = (0..case.below(9)).map(|_| (case.word() & ((1 << left_bits) - 1)) as u16).collect();
+        for named in [true, false] {
+            let limit = if named { lefts.len() } else { 1 << left_bits };
+            let codes: Vec<u16> = (0..case.n)
+                .map(|_| if noise > 0 && case.below(noise) == 0 { case.word() as u16 } else { case.below(limit) as u16 })
+                .collect();
+            let rights: Vec<u64> = (0..case.n).map(|_| case.word()).collect();
+            let (code_bytes, skip) = (codes.iter().flat_map(|c| c.to_le_bytes()).collect::<Vec<_>>(), case.below(5));
+            let named_by = case.buffer(&[vec![0; skip * 2], code_bytes].concat());
+            let right_parts = case.buffer(&[vec![0; skip * width], words(&rights, width)].concat());
+            let validity = some_validity(case);
+            let mut to = case.target(case.n * width);
+            let mut checks = Checks::new();
+            let halves = Halves {
+                codes: (&named_by, skip * 2),
+                rights: (&right_parts, skip * width),
+                right_bits: right_bits as u32,
+                len: case.n,
+                width_bytes: width,
+            };
+            let given = if named { Lefts::Named(&lefts) } else { Lefts::AsTheyAre };
+            let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
+            let cell = checks.join(halves, given, valid, &mut to.buffer, to.at).unwrap();
+            let found = checks.run(case.s).unwrap();
+            let what = format!("n {}, {width} bytes, {right_bits} of the right, {given:?}", case.n);
+            let wrong = (0..case.n).find(|i| usize::from(codes[*i]) >= limit && is_valid(&validity, *i));
+            assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "{what}");
+            let left = |code: u16| match named {
+                true => lefts.get(usize::from(code) % 8).copied().unwrap_or(0),
+                false => code,
+            };
+            let expected: Vec<u64> = codes
+                .iter()
+                .zip(&rights)
+                .map(|(code, right)| u64::from(left(*code)) << right_bits | right & ((1 << right_bits) - 1))
+                .collect();
+            case.expect(to, &words(&expected, width), &what);
+        }
+    }
+}
