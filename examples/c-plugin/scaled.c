@@ -1,6 +1,6 @@
 /* Nothing is decoded here: a node says what it is made of, and the host makes it, on the host or on a GPU, in one pass with the
  * encodings above and below. The node's type is Float32 or Float64; its metadata is the scale, a float of that type,
- * little-endian; its one child has the integers, Int32 or Int64, and the nulls. */
+ * little-endian; its one child has the integers, signed ones of as many bytes or fewer, and the nulls. */
 #include "scaled.h"
 
 #include <inttypes.h>
@@ -14,19 +14,27 @@ static const crossdock_encoded_node* node_at(const crossdock_encoded_array* arra
   return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
 }
 
-/* Bytes of a value of a type of floats, or of the integers below them; 0 for any other. */
-static size_t width_of(const struct ArrowSchema* schema, const char* narrow, const char* wide) {
-  if (!schema || !schema->format || schema->dictionary) return 0;
-  if (strcmp(schema->format, narrow) == 0) return 4;
-  return strcmp(schema->format, wide) == 0 ? 8 : 0;
+/* Bytes of a value of a type whose format is one of four letters, for 1, 2, 4 and 8 bytes; 0 for any other. */
+static size_t width_of(const struct ArrowSchema* schema, const char* letters) {
+  const char* found;
+  if (!schema || !schema->format || schema->dictionary || strlen(schema->format) != 1) return 0;
+  found = strchr(letters, schema->format[0]);
+  return found ? (size_t)1 << (found - letters) : 0;
 }
+
+static size_t width_of_float(const struct ArrowSchema* schema) {
+  size_t width = width_of(schema, "??fg");
+  return width < 4 ? 0 : width;
+}
+
+static size_t width_of_integer(const struct ArrowSchema* schema) { return width_of(schema, "csil"); }
 
 /* All of it comes from outside. */
 static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
                             crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   const crossdock_encoded_node* child;
-  size_t width = width_of(node->schema, "f", "g");
+  size_t width = width_of_float(node->schema), narrow;
   (void)instance;
   if (width == 0) return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": its type is neither Float32 nor Float64");
   if (node->metadata_bytes != width)
@@ -37,10 +45,11 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
                     CSV_SCALED_ID ": it has %" PRIu32 " buffers and %" PRIu32 " children, expected none and one",
                     node->n_buffers, node->n_children);
   child = node_at(array, at + 1);
-  if (width_of(child->schema, "i", "l") != width || child->length != node->length)
+  narrow = width_of_integer(child->schema);
+  if (narrow == 0 || narrow > width || child->length != node->length)
     return csv_fail(err, CROSSDOCK_BAD_DATA,
-                    CSV_SCALED_ID ": its child has %" PRIu64 " values, expected %" PRIu64 " of Int%zu", child->length,
-                    node->length, width * 8);
+                    CSV_SCALED_ID ": its child has %" PRIu64 " values, expected %" PRIu64 " of Int%zu or narrower",
+                    child->length, node->length, width * 8);
   return CROSSDOCK_OK;
 }
 
@@ -63,9 +72,12 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   crossdock_code code = check(instance, array, at, err);
   const crossdock_encoded_node* node = node_at(array, at);
   uint64_t scale = 0;
+  int same;
   if (code != CROSSDOCK_OK) return code;
   for (size_t i = 0; i < node->metadata_bytes; i++) scale |= (uint64_t)((const unsigned char*)node->metadata)[i] << 8 * i;
-  operators[0] = (crossdock_operator){.code = CROSSDOCK_OP_CHILD, .index = 0};
+  /* Children of the same width are one pass with the node; others are made wider on the way. */
+  same = width_of_integer(node_at(array, at + 1)->schema) == node->metadata_bytes;
+  operators[0] = (crossdock_operator){.code = same ? CROSSDOCK_OP_CHILD : CROSSDOCK_OP_CAST, .index = 0};
   operators[1] = (crossdock_operator){.code = CROSSDOCK_OP_TO_FLOAT};
   operators[2] = (crossdock_operator){.code = CROSSDOCK_OP_SCALE, .a = scale};
   program = (crossdock_program){.struct_size = sizeof program, .operators = operators, .n_operators = 3};

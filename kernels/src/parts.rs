@@ -102,7 +102,11 @@ impl<'a> Checks<'a> {
         let Halves { codes, rights, right_bits, len, width_bytes: width } = halves;
         let lefts_ = if let Lefts::Named(lefts) = lefts { lefts } else { &[] };
         let bits_of_word = 8 * width as u32;
-        if ![4, 8].contains(&width) || lefts_.len() > MOST_LEFTS || right_bits == 0 || right_bits >= bits_of_word {
+        if ![4, 8].contains(&width)
+            || lefts_.len() > MOST_LEFTS
+            || right_bits == 0
+            || right_bits >= bits_of_word
+        {
             return Err(Error::internal(format!("{halves:?} of {lefts:?} are no words")));
         }
         let [bits, shift] = bits::optional_args(validity, len, codes.0);
@@ -141,7 +145,8 @@ fn sum(args: Args<'_>) -> Option<()> {
         }
     }
     to.iter_mut().zip(&sums).for_each(|(to, sum)| *to = (*sum as i64).to_ne_bytes());
-    let wrong = |(i, sum): &(usize, &i128)| i64::try_from(**sum).is_err() && bits::is_set(validity, first + i);
+    let wrong =
+        |(i, sum): &(usize, &i128)| i64::try_from(**sum).is_err() && bits::is_set(validity, first + i);
     args.found(3, sums.iter().enumerate().find(wrong).map(|(i, _)| i))
 }
 

@@ -115,7 +115,11 @@ impl<'a> Checks<'a> {
         let target = JobArg::write(to, at, len.saturating_mul(16))?;
         let cell = self.cells(1);
         let read = JobArg::Read(from, first, len.saturating_mul(32));
-        self.push(&NARROW, blocks(len.saturating_mul(16)), [read, bits, shift, target, JobArg::Cells(cell, 1)])?;
+        self.push(
+            &NARROW,
+            blocks(len.saturating_mul(16)),
+            [read, bits, shift, target, JobArg::Cells(cell, 1)],
+        )?;
         Ok(cell)
     }
 }

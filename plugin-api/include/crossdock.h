@@ -512,6 +512,9 @@ typedef struct crossdock_encoded_array {
 #define CROSSDOCK_OP_PATCH 12u
 /* null too where child `index`, of truth values, is false. */
 #define CROSSDOCK_OP_VALIDITY 13u
+/* Another source: the values of child `index`, integers of 1, 2, 4 or 8 bytes, in words of as many bytes as the node's: with
+ * their sign, or zeros, above them, or their lower bits alone; with its nulls. */
+#define CROSSDOCK_OP_CAST 14u
 #define CROSSDOCK_MAX_OPERATORS 32
 
 typedef struct crossdock_program crossdock_program;

@@ -61,6 +61,7 @@ pub const OP_TO_FLOAT: u32 = 10;
 pub const OP_SCALE: u32 = 11;
 pub const OP_PATCH: u32 = 12;
 pub const OP_VALIDITY: u32 = 13;
+pub const OP_CAST: u32 = 14;
 pub const MAX_OPERATORS: usize = 32;
 
 pub const MAX_KERNEL_ARGS: usize = 168;

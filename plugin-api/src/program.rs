@@ -72,6 +72,8 @@ pub enum Operator {
     },
     /// Null too where a child of truth values is false.
     Validity(u32),
+    /// Source: a child's integers in words of another width, with its nulls.
+    Cast(u32),
 }
 
 impl Operator {
@@ -91,6 +93,7 @@ impl Operator {
             Self::Scale(bits) => (abi::OP_SCALE, 0, bits, 0),
             Self::Patch { indices, values, first } => (abi::OP_PATCH, indices, values.into(), first),
             Self::Validity(child) => (abi::OP_VALIDITY, child, 0, 0),
+            Self::Cast(child) => (abi::OP_CAST, child, 0, 0),
         };
         abi::Operator { code, index, a, b }
     }
@@ -114,6 +117,7 @@ impl Operator {
             Self::Scale(a),
             Self::Patch { indices: index, values, first: b },
             Self::Validity(index),
+            Self::Cast(index),
         ];
         let fields = |raw: abi::Operator| (raw.code, raw.index, raw.a, raw.b);
         operators.into_iter().find(|operator| fields(operator.raw()) == fields(raw))

@@ -92,6 +92,7 @@ impl Checked<'_> {
                 self.holds(buffer, 0, blocks.and_then(|blocks| blocks.checked_mul(ROW * bits)))
             }
             Operator::Child(child) => self.words(child, len).map(drop),
+            Operator::Cast(child) => integers(&self.child(child, len)?),
             Operator::Sequence { .. } => Ok(()),
             Operator::Dictionary { codes, values } => {
                 integers(&self.child(codes, len)?)?;
@@ -247,7 +248,7 @@ mod tests {
     #[test]
     fn programs_that_fit_are_taken() {
         use Operator::*;
-        let whole: [&[Operator]; 7] = [
+        let whole: [&[Operator]; 8] = [
             &[Load { buffer: 0, at: 0 }, Validity(5)],
             &[Unpack { buffer: 0, bits: 15, first: 48 }, Add(1), Xor(2), ZigZag],
             &[Unpack { buffer: 0, bits: 0, first: 1023 }],
@@ -255,17 +256,19 @@ mod tests {
             &[Sequence { base: 1, step: u64::MAX }],
             &[Dictionary { codes: 1, values: 3 }],
             &[Runs { ends: 2, values: 3, first: 9 }, Validity(5)],
+            &[Cast(1), Add(1), Validity(5)],
         ];
         for operators in whole {
             assert_eq!(said(&DataType::Int16, operators), "fits", "{operators:?}");
         }
         assert_eq!(said(&DataType::Float32, &[Child(0), ToFloat, Scale(0)]), "fits");
+        assert_eq!(said(&DataType::Float64, &[Cast(1), ToFloat]), "fits");
     }
 
     #[test]
     fn programs_that_do_not_fit_are_refused_with_the_operator() {
         use Operator::*;
-        let lies: [(&[Operator], &str); 22] = [
+        let lies: [(&[Operator], &str); 25] = [
             (&[], "its program is empty"),
             (&[Add(1)], "operator 0, Add(1): expected a source"),
             (&[Child(0), Child(1)], "operator 1, Child(1): expected what is done to words"),
@@ -280,6 +283,9 @@ mod tests {
             (&[Child(8)], "child 8 is wanted"),
             (&[Child(1)], "child 1 is of UInt8, expected 2 bytes a value"),
             (&[Child(3)], "child 3 has 7 values, expected 2000"),
+            (&[Cast(3)], "child 3 has 7 values, expected 2000"),
+            (&[Cast(5)], "a child is of Boolean, expected integers"),
+            (&[Child(0), Cast(1)], "operator 1, Cast(1): expected what is done to words"),
             (&[Child(0), ToFloat], "there are no floats of 2 bytes"),
             (&[Child(0), Scale(1)], "there are no floats of 2 bytes"),
             (&[Child(0), Validity(0)], "child 0 was used before"),

@@ -3,7 +3,7 @@
 use arrow_schema::{DataType, SchemaRef};
 use crossdock_arrays::take::{self, Validity};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
-use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
+use crossdock_kernels::{Checks, Integers, Numbers, Packed, Patches, Source, Step, Words};
 use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
@@ -147,6 +147,10 @@ impl<'a> Run<'a> {
                 }
             }
             From::Counted { base, step } => checks.sequence(*base, *step, &mut to, self.words, steps_left)?,
+            From::Cast { buffer, at, of } => {
+                let integers = Integers { buffer, at: *at, len: self.words.len, of: *of };
+                checks.widen(integers, &mut to, self.words, steps_left)?;
+            }
         }
         // What is left: the first with what is not launched yet, each other after it, since they may have the same places.
         for Put { link, patches, after } in puts {

@@ -3,7 +3,7 @@
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::take::{self, Taken};
-use crossdock_kernels::{Checks, Packed, Step, Words};
+use crossdock_kernels::{Checks, IntType, Packed, Step, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
@@ -21,6 +21,12 @@ pub(super) enum From {
     Counted {
         base: u64,
         step: u64,
+    },
+    /// Integers of another width, from a byte of a buffer on.
+    Cast {
+        buffer: Buffer,
+        at: usize,
+        of: IntType,
     },
 }
 
@@ -51,6 +57,18 @@ impl<'a> Run<'a> {
                 let array = (self.children)(*node, child)?;
                 self.also(array.may_be_null())?;
                 (From::Words(values_of(array)?.clone(), array.offset() * width), steps)
+            }
+            Operator::Cast(child) => {
+                let array = (self.children)(*node, child)?;
+                self.also(array.may_be_null())?;
+                let (buffer, data_type) = (values_of(array)?.clone(), array.data_type());
+                let width_bytes = data_type.primitive_width().unwrap_or(0);
+                let (at, of) = (
+                    array.offset() * width_bytes,
+                    IntType { width_bytes, signed: data_type.is_signed_integer() },
+                );
+                let is_same = width_bytes == width;
+                (if is_same { From::Words(buffer, at) } else { From::Cast { buffer, at, of } }, steps)
             }
             Operator::Dictionary { codes: child, values } => {
                 let values = self.stepped((self.children)(*node, values)?, steps)?;

@@ -8,7 +8,9 @@ use crate::common::bit;
 use crate::decode::{some_steps, stepped, words};
 
 fn types() -> impl Iterator<Item = IntType> {
-    [1, 2, 4, 8].into_iter().flat_map(|width_bytes| [true, false].map(|signed| IntType { width_bytes, signed }))
+    [1, 2, 4, 8]
+        .into_iter()
+        .flat_map(|width_bytes| [true, false].map(|signed| IntType { width_bytes, signed }))
 }
 
 /// The i-th number.
@@ -41,7 +43,8 @@ fn some_validity(case: &Case<'_>) -> Option<(Vec<u8>, Buffer, usize)> {
         return None;
     }
     let first = case.below(20);
-    let bits: Vec<u8> = case.bytes((first + case.n).div_ceil(8)).iter().map(|b| b | case.word() as u8).collect();
+    let bits: Vec<u8> =
+        case.bytes((first + case.n).div_ceil(8)).iter().map(|b| b | case.word() as u8).collect();
     let buffer = case.buffer(&bits);
     Some((bits, buffer, first))
 }
@@ -91,7 +94,8 @@ pub fn narrow(case: &Case<'_>) {
                 [low, if wrong { (low >> 127) ^ 1 << case.below(128) } else { low >> 127 }]
             })
             .collect();
-        let bytes: Vec<u8> = halves.iter().flat_map(|[low, high]| [low.to_le_bytes(), high.to_le_bytes()].concat()).collect();
+        let bytes: Vec<u8> =
+            halves.iter().flat_map(|[low, high]| [low.to_le_bytes(), high.to_le_bytes()].concat()).collect();
         let (buffer, validity) = (case.buffer(&bytes), some_validity(case));
         let mut to = case.target(case.n * 16);
         let mut checks = Checks::new();
@@ -144,14 +148,22 @@ pub fn join(case: &Case<'_>) {
     for (width, noise) in [(4, 0), (4, 100), (8, 0), (8, 100), (8, 1)] {
         let left_bits = 1 + case.below(16);
         let right_bits = 8 * width - left_bits;
-        let lefts: Vec<u16> = (0..case.below(9)).map(|_| (case.word() & ((1 << left_bits) - 1)) as u16).collect();
+        let lefts: Vec<u16> =
+            (0..case.below(9)).map(|_| (case.word() & ((1 << left_bits) - 1)) as u16).collect();
         for named in [true, false] {
             let limit = if named { lefts.len() } else { 1 << left_bits };
             let codes: Vec<u16> = (0..case.n)
-                .map(|_| if noise > 0 && case.below(noise) == 0 { case.word() as u16 } else { case.below(limit) as u16 })
+                .map(|_| {
+                    if noise > 0 && case.below(noise) == 0 {
+                        case.word() as u16
+                    } else {
+                        case.below(limit) as u16
+                    }
+                })
                 .collect();
             let rights: Vec<u64> = (0..case.n).map(|_| case.word()).collect();
-            let (code_bytes, skip) = (codes.iter().flat_map(|c| c.to_le_bytes()).collect::<Vec<_>>(), case.below(5));
+            let (code_bytes, skip) =
+                (codes.iter().flat_map(|c| c.to_le_bytes()).collect::<Vec<_>>(), case.below(5));
             let named_by = case.buffer(&[vec![0; skip * 2], code_bytes].concat());
             let right_parts = case.buffer(&[vec![0; skip * width], words(&rights, width)].concat());
             let validity = some_validity(case);

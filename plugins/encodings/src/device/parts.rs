@@ -2,8 +2,8 @@
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::take::{self, numbers};
-use crossdock_kernels::{Checks, Halves, IntType, Integers, Lefts, Numbers, Part, Source, Step, Words};
 use crossdock_kernels::Patches;
+use crossdock_kernels::{Checks, Halves, IntType, Integers, Lefts, Numbers, Part, Source, Step, Words};
 use crossdock_memory::{Buffer, BufferMut};
 use crossdock_plugin_api::Result;
 
@@ -97,9 +97,8 @@ fn patch_lefts(job: &Job<'_>, patched: &Patched<'_>, halves: Halves<'_>, to: &mu
     let cell = checks.join(halves, Lefts::AsTheyAre, None, &mut values, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
         let bits = 8 * width - halves.right_bits as usize;
-        return Err(
-            node.wrong(format_args!("ALP-RD: expected left parts of {bits} bits, got another as number {at}"))
-        );
+        return Err(node
+            .wrong(format_args!("ALP-RD: expected left parts of {bits} bits, got another as number {at}")));
     }
     let values = values.freeze(job.stream)?;
     let patches = Patches { indices, first, values: Source { buffer: Some(&values), at: 0, len } };
@@ -127,7 +126,9 @@ fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
     let valid = validity.bits.as_ref().map(|bits| (bits, 0));
     let cell = checks.narrow(&stored, 0, node.len, valid, &mut to, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
-        return Err(node.wrong(format_args!("decimals: expected numbers of 128 bits, got another as number {at}")));
+        return Err(
+            node.wrong(format_args!("decimals: expected numbers of 128 bits, got another as number {at}"))
+        );
     }
     job.array(node.data_type(), validity, vec![Some(to.freeze(job.stream)?)])
 }
@@ -163,7 +164,9 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
     let mut checks = Checks::new();
     let cell = checks.sum(&parts, valid, &mut to, 0)?;
     if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
-        return Err(node.wrong(format_args!("timestamps: expected sums of 64 bits, got another as number {at}")));
+        return Err(
+            node.wrong(format_args!("timestamps: expected sums of 64 bits, got another as number {at}"))
+        );
     }
     job.array(node.data_type(), Validity::of(job, days)?, vec![Some(to.freeze(job.stream)?)])
 }

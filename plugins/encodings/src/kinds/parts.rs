@@ -24,20 +24,8 @@ pub(crate) const BYTES: &str = "vortex.bytebool";
 pub const KINDS: &[Kind] = &[
     Kind { id: ALP_RD, check: check_alprd, size: fixed_size, plan: None, decode: alprd },
     Kind { id: DECIMAL, check: check_decimal, size: fixed_size, plan: None, decode: decimal },
-    Kind {
-        id: BYTE_PARTS,
-        check: check_byte_parts,
-        size: fixed_size,
-        plan: None,
-        decode: byte_parts,
-    },
-    Kind {
-        id: TIMESTAMP,
-        check: check_timestamp,
-        size: fixed_size,
-        plan: None,
-        decode: timestamp,
-    },
+    Kind { id: BYTE_PARTS, check: check_byte_parts, size: fixed_size, plan: None, decode: byte_parts },
+    Kind { id: TIMESTAMP, check: check_timestamp, size: fixed_size, plan: None, decode: timestamp },
     Kind { id: BYTES, check: check_bytes, size: super::slots::size, plan: None, decode: bytes },
     Kind { id: "vortex.masked", check: check_masked, size: no_bytes, plan: None, decode: masked },
 ];

@@ -1,9 +1,9 @@
 //! Encodings of two third parties that the host decodes by programs, fused with those of ours: `example.scaled` in C, which has no
 //! decoder at all, and `example.xor` in Rust.
 
-use arrow_array::Float32Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, UInt8Type, UInt16Type};
+use arrow_array::{Float32Array, Float64Array};
 use arrow_schema::DataType;
 use crossdock::Host;
 use crossdock::memory::Backend;
@@ -47,6 +47,35 @@ fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
         );
         let values: Vec<_> = array.as_primitive::<Float64Type>().iter().collect();
         assert_eq!(values, [Some(-3.0 * 1e-3), Some((1u64 << 60) as f64 * 1e-3), None], "{device}");
+    }
+}
+
+#[test]
+fn integers_of_any_width_are_cast_to_that_of_their_floats() {
+    let plugin = csv_plugin();
+    let bits = |i: usize| i % 3 != 1;
+    for &device in devices() {
+        let session = session(&plugin, device);
+        for len in [0usize, 1, 1023, 1024, 1025, 100_003] {
+            let bytes: Vec<i8> = (0..len).map(|i| (i * 7) as i8).collect();
+            let halves: Vec<i16> = (0..len).map(|i| (i * 7919) as i16).collect();
+            let mut validity = vec![0; len.div_ceil(8)];
+            (0..len).filter(|i| bits(*i)).for_each(|i| validity[i / 8] |= 1 << (i % 8));
+            let child = Node::words(DataType::Int8, &bytes, i8::to_ne_bytes).with_validity(validity);
+            let tree = scaled(DataType::Float32, &0.5f32.to_le_bytes(), child);
+            let array = decoded(&session, tree.tree(&session, device));
+            let expected = bytes.iter().enumerate().map(|(i, byte)| bits(i).then(|| f32::from(*byte) * 0.5));
+            assert_eq!(
+                *array.as_primitive::<Float32Type>(),
+                expected.collect::<Float32Array>(),
+                "{device} {len}"
+            );
+            let child = Node::words(DataType::Int16, &halves, i16::to_ne_bytes);
+            let tree = scaled(DataType::Float64, &3f64.to_le_bytes(), child);
+            let array = decoded(&session, tree.tree(&session, Device::CPU));
+            let expected = Float64Array::from_iter_values(halves.iter().map(|half| f64::from(*half) * 3.0));
+            assert_eq!(*array.as_primitive::<Float64Type>(), expected, "{device} {len}");
+        }
     }
 }
 
@@ -101,13 +130,17 @@ fn reference_words_in_turn_are_for_the_plugin_s_own_kernel() {
 fn what_does_not_fit_the_decoder_in_c_is_refused_with_its_place() {
     let plugin = csv_plugin();
     let integers = || Node::words(DataType::Int32, &[1i32, 2], i32::to_ne_bytes);
+    let longs = || Node::words(DataType::Int64, &[1i64, 2], i64::to_ne_bytes);
     let honest = || scaled(DataType::Float32, &[0; 4], integers());
     let lies = [
         (Node { data_type: DataType::Int32, ..honest() }, "neither Float32 nor Float64"),
         (Node { metadata: vec![0; 5], ..honest() }, "metadata has 5 bytes, expected a scale of 4"),
         (Node { children: vec![], ..honest() }, "0 buffers and 0 children, expected none and one"),
         (Node { len: 3, ..honest() }, "its child has 2 values, expected 3 of Int32"),
-        (scaled(DataType::Float64, &[0; 8], integers()), "its child has 2 values, expected 2 of Int64"),
+        (
+            scaled(DataType::Float32, &[0; 4], longs()),
+            "its child has 2 values, expected 2 of Int32 or narrower",
+        ),
     ];
     for &device in devices() {
         let session = session(&plugin, device);
@@ -173,5 +206,5 @@ fn the_command_says_where_and_how_each_node_would_be_decoded() {
     assert_eq!(plans(&names(codes), "cuda:7"), [by_program; 3]);
     assert_eq!(plans(&tree, "cpu"), ["cpu, by a program", "cpu, by the plugin", "by a node above"]);
     assert_eq!(plans(&bits, "cuda"), ["cuda:0, by the plugin"]);
-    assert_eq!(plans(&bytes, "cuda"), ["cpu, by the plugin"]);
+    assert_eq!(plans(&bytes, "cuda"), ["cuda:0, by the plugin"]);
 }
