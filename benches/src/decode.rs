@@ -5,7 +5,9 @@ mod texts;
 use std::io::Write;
 use std::time::Instant;
 
-use crossdock_kernels::{Checks, Numbers, Packed, Patches, Source, Step, Words};
+use crossdock_kernels::{
+    Checks, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source, Step, Words,
+};
 use crossdock_memory::{Buffer, BufferMut, Device, Stream};
 use crossdock_test_support::{TestHost, devices};
 
@@ -34,7 +36,8 @@ pub fn rates() -> Result<()> {
     rows.floors()?;
     rows.packed()?;
     rows.repeated()?;
-    rows.texts()
+    rows.texts()?;
+    rows.parts()
 }
 
 struct Rows<'a> {
@@ -215,6 +218,79 @@ impl Rows<'_> {
                 Ok(())
             })?;
         }
+        Ok(())
+    }
+
+    /// What is read counts here too, since it is as much as what is written, or more.
+    fn parts(&mut self) -> Result<()> {
+        println!("| of what follows, read and written | | |");
+        let from = self.words(VALUES, 8, noise)?;
+        let mut to = self.room(VALUES * 32)?;
+        let of = |width_bytes, signed| Integers {
+            buffer: &from,
+            at: 0,
+            len: VALUES,
+            of: IntType { width_bytes, signed },
+        };
+        for (width, to_width) in [(1, 4), (2, 4), (2, 8), (4, 8), (8, 4), (8, 1)] {
+            let words = Words { at: 0, len: VALUES, width_bytes: to_width };
+            let name = format!("integers of {width} bytes cast to {to_width}");
+            self.row(&name, VALUES * (width + to_width), |checks| {
+                Ok(checks.widen(of(width, true), &mut to, words, &[])?)
+            })?;
+        }
+        for (width, to_width) in [(4, 16), (8, 16), (8, 32)] {
+            let name = format!("decimals of {width} bytes as {to_width}");
+            self.row(&name, VALUES * (width + to_width), |checks| {
+                Ok(checks.widen_long(of(width, true), &mut to, 0, to_width)?)
+            })?;
+        }
+        // Days, seconds and microseconds, all small.
+        for widths in [[2, 4, 4], [4, 4, 8], [8, 8, 8]] {
+            let parts = widths.map(|width| self.words(VALUES, width, |i| noise(i) % 20_000));
+            let [days, seconds, rest] = parts;
+            let parts = [(days?, widths[0]), (seconds?, widths[1]), (rest?, widths[2])];
+            let factors = [86_400_000_000, 1_000_000, 1];
+            let parts: Vec<_> = parts
+                .iter()
+                .zip(factors)
+                .map(|((buffer, width_bytes), factor)| {
+                    let of = IntType { width_bytes: *width_bytes, signed: true };
+                    (Integers { buffer, at: 0, len: VALUES, of }, factor)
+                })
+                .collect();
+            let bytes = VALUES * (8 + widths.iter().sum::<usize>());
+            self.row(&format!("timestamps in parts of {widths:?} bytes"), bytes, |checks| {
+                checks.sum(&parts, None, &mut to, 0)?;
+                Ok(())
+            })?;
+        }
+        let codes = self.words(VALUES, 2, |i| noise(i) % 8)?;
+        let lefts = [1016, 1017, 1018, 1019, 1020, 1021, 1022, 1023];
+        for width in [4, 8] {
+            let halves = Halves {
+                codes: (&codes, 0),
+                rights: (&from, 0),
+                right_bits: 8 * width as u32 - 12,
+                len: VALUES,
+                width_bytes: width,
+            };
+            self.row(&format!("ALP-RD of {width} bytes"), VALUES * (2 + 2 * width), |checks| {
+                checks.join(halves, Lefts::Named(&lefts), None, &mut to, 0)?;
+                Ok(())
+            })?;
+        }
+        self.row("decimals of 32 bytes as 16", VALUES / 4 * 48, |checks| {
+            checks.narrow(&from, 0, VALUES / 4, None, &mut to, 0)?;
+            Ok(())
+        })?;
+        self.stream.copy(&mut to, 0, &from, 0, VALUES * 8)?;
+        let (stream, views) = (self.stream, VALUES / 2);
+        self.row("views of other buffers, in place", views * 32, |_| {
+            let mut jobs = Jobs::new();
+            jobs.renumber_views(&mut to, 0, views, 1)?;
+            Ok(jobs.launch(stream)?)
+        })?;
         Ok(())
     }
 }

@@ -13,12 +13,15 @@ from flat import Tree
 from flatbuffer import Table, Vector, write
 from vortex_nodes import (
     LONG,
+    MOST,
     U1,
     U4,
     alp_rd,
     chunks,
     date_time,
+    date_times,
     decimal,
+    decimals,
     dictionary,
     frame,
     fsst,
@@ -120,6 +123,27 @@ RIGHT = {
     "alprd: a code out of range under a null": (
         alp_rd(of("u2", 0, 9, valid=[1, 0]), nullable=True),
         [struct.unpack("<d", struct.pack("<Q", 1 << 60))[0], None],
+    ),
+    "alprd: bits of another's above a right part": (
+        alp_rd(of("u2", 0), right=MOST),
+        [struct.unpack("<d", struct.pack("<Q", (1 << 61) - 1))[0]],
+    ),
+    "decimals: beyond 128 bits under a null": (
+        decimals([1 << 200, -5], pa.decimal128(38, 0), 32, valid=[False, True]),
+        [None, -5],
+    ),
+    "decimals: 128 bits as 256": (
+        decimals([-(10**30), 10**30, -1], pa.decimal256(40, 0), 16),
+        [-(10**30), 10**30, -1],
+    ),
+    "decimals: a byte as 256 bits": (decimals([-128, 127, 0], pa.decimal256(40, 0), 1), [-128, 127, 0]),
+    "times in parts: too great a sum under a null": (
+        date_times([1 << 62, 1], [7, 0], [7, 1000], valid=[0, 1]),
+        [None, pa.scalar(86_400 * 10**9 + 1000, pa.timestamp("ns")).as_py()],
+    ),
+    "times in parts: great parts of a small sum": (
+        date_times([-106_751_000], [86_400 * 106_751_000], [5000]),
+        [pa.scalar(5000, pa.timestamp("ns")).as_py()],
     ),
     "frame over bitpacked of no rows": (frame(b"\x20\x05", plain_packed(0, 3)), []),
     "frame: the sum wraps": (frame(b"\x20\xff\x01", of("u1", 1, 2)), [0, 1]),

@@ -80,10 +80,10 @@ def patched_alp(indices, values, length=10):
     return node("vortex.alp", number("f8"), length, {3: told(indices)}, [], [integers, indices, values])
 
 
-def alp_rd(codes, table=(1, 2), width=60, size=None, patches=None, kind="f8", nullable=False):
+def alp_rd(codes, table=(1, 2), width=60, size=None, patches=None, kind="f8", nullable=False, right=0):
     table = tuple(table)
     meta = {1: width, 2: len(table) if size is None else size, 3: b"".join(map(proto.varint, table)), 4: U2}
-    right = np.zeros(codes.length, "u8" if kind == "f8" else "u4")
+    right = np.full(codes.length, right, "u8" if kind == "f8" else "u4")
     children = [codes, primitive(right)]
     if patches:
         meta[5] = told(patches[0])
@@ -156,15 +156,23 @@ def chunks(offsets, *parts, length=None, dtype=None):
 
 
 def date_time(days, seconds, rest):
-    days, seconds, rest = (of("i8", value) for value in (days, seconds, rest))
-    dtype = dtype_of(pa.timestamp("ns"), nullable=False)
-    return node("vortex.datetimeparts", dtype, 1, {1: I8, 2: I8, 3: I8}, [], [days, seconds, rest])
+    return date_times([days], [seconds], [rest])
+
+
+def date_times(days, seconds, rest, valid=None):
+    children = [of("i8", *days, valid=valid), of("i8", *seconds), of("i8", *rest)]
+    dtype = dtype_of(pa.timestamp("ns"), nullable=valid is not None)
+    return node("vortex.datetimeparts", dtype, len(days), {1: I8, 2: I8, 3: I8}, [], children)
 
 
 def decimal(value, precision=5, width=16):
-    data = value.to_bytes(width, "little", signed=True)
-    kind = width.bit_length() - 1
-    return node("vortex.decimal", dtype_of(pa.decimal128(precision, 2), False), 1, {1: kind}, [data])
+    return decimals([value], pa.decimal128(precision, 2), width)
+
+
+def decimals(values, type, width, valid=None):
+    data = b"".join(value.to_bytes(width, "little", signed=True) for value in values)
+    kind, children = width.bit_length() - 1, [] if valid is None else [boolean(valid)]
+    return node("vortex.decimal", dtype_of(type, valid is not None), len(values), {1: kind}, [data], children)
 
 
 def row_of(*fields, length=3, names=None):

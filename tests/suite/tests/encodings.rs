@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::discovery::Search;
 use crossdock::memory::Backend;
-use crossdock::{Host, Session, Table};
+use crossdock::{Host, NodePlan, Session, Table};
 use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
@@ -218,4 +218,63 @@ fn types_are_turned_into_those_of_vortex_and_back_and_the_values_stay() {
     let refused = session.with_vortex_types(EncodedArray::new(parts, vec![values]).unwrap());
     let line = refused.err().unwrap().one_line();
     assert!(line.contains("Vortex has no type for Arrow's Duration(s)"), "{line}");
+}
+
+/// A tree of two nodes or more of a type, the first of which is `id`, each with the bytes of its buffers.
+fn tree(session: &Session, nodes: Vec<NodeParts>, buffers: &[&[u8]]) -> EncodedArray {
+    let buffers = buffers.iter().map(|bytes| buffer(session, Device::CPU, bytes).to_encoded()).collect();
+    EncodedArray::new(nodes, buffers).unwrap()
+}
+
+#[test]
+fn what_lies_in_parts_and_in_chunks_is_decoded_where_it_is_wanted() {
+    let session = session(Device::CPU);
+    let field = |data_type: DataType| Field::new("", data_type, false);
+    let (float, long, half) = (field(DataType::Float64), field(DataType::Int64), field(DataType::UInt16));
+    let (text, offset) = (field(DataType::Utf8View), field(DataType::UInt64));
+    let stamp = field(DataType::Timestamp(arrow_schema::TimeUnit::Second, None));
+    let decimal = field(DataType::Decimal128(5, 0));
+    let words = |field: &Field| node("vortex.primitive", field, 1, &[], 1, 0);
+    let views = || node("vortex.varbinview", &text, 0, &[], 1, 0);
+    let eight = [0u8; 8].as_slice();
+    let trees = [
+        (
+            // Right parts of 60 bits, and one left part.
+            vec![
+                node("vortex.alprd", &float, 1, &[8, 60, 16, 1, 26, 1, 1, 32, 1], 0, 2),
+                words(&half),
+                words(&offset),
+            ],
+            vec![&[0u8; 2][..], eight],
+        ),
+        (
+            vec![
+                node("vortex.datetimeparts", &stamp, 1, &[8, 7, 16, 7, 24, 7], 0, 3),
+                words(&long),
+                words(&long),
+                words(&long),
+            ],
+            vec![eight; 3],
+        ),
+        (vec![node("vortex.decimal", &decimal, 1, &[8, 3], 1, 0)], vec![eight]),
+        (vec![node("vortex.decimal_byte_parts", &decimal, 1, &[8, 7], 0, 1), words(&long)], vec![eight]),
+        (vec![node("vortex.bytebool", &field(DataType::Boolean), 8, &[], 1, 0)], vec![eight]),
+        (
+            vec![
+                node("vortex.chunked", &text, 0, &[], 0, 2),
+                node("vortex.primitive", &offset, 2, &[], 1, 0),
+                views(),
+            ],
+            vec![&[0; 16][..], &[]],
+        ),
+    ];
+    for (nodes, buffers) in trees {
+        let id = nodes[0].encoding.clone();
+        let array = tree(&session, nodes, &buffers);
+        let there = Device::cuda(7);
+        let plans = session.plan_decoding(&array, there).unwrap();
+        assert_eq!(plans[0], NodePlan::Plugin(there), "{id}");
+        let host = session.plan_decoding(&array, Device::CPU).unwrap();
+        assert_eq!(host[0], NodePlan::Plugin(Device::CPU), "{id}");
+    }
 }
