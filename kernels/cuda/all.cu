@@ -6,6 +6,7 @@
 #include "concatenate.cu"
 #include "gather.cu"
 #include "indices.cu"
+#include "lanes.cu"
 #include "map.cu"
 #include "nested.cu"
 #include "null_count.cu"

@@ -127,6 +127,7 @@ pub static TABLE: &[&Row] = &[
     &crate::concatenate::COPY_RANGES,
     &crate::gather::GATHER,
     &crate::indices::CHECK_INDICES,
+    &crate::lanes::SUM_LANES,
     &crate::list_views::CHECK_LIST_VIEWS,
     &crate::map::MAP,
     &crate::map::SEQUENCE,

@@ -55,6 +55,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_unpack_patched_4", decode::unpack_patched::<4>),
     ("crossdock_unpack_patched_8", decode::unpack_patched::<8>),
     ("crossdock_take_packed", decode::take_packed),
+    ("crossdock_sum_lanes", parts::sum_lanes),
     ("crossdock_map", decode::map),
     ("crossdock_sequence", decode::sequence),
     ("crossdock_patch", decode::patch),

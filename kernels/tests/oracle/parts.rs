@@ -1,6 +1,6 @@
 //! Whole numbers of other widths, sums of parts, and floats cut in two.
 
-use crossdock_kernels::{Checks, Halves, IntType, Integers, Lefts, Words};
+use crossdock_kernels::{Checks, Deltas, Halves, IntType, Integers, Lefts, Words};
 use crossdock_memory::Buffer;
 
 use crate::Case;
@@ -194,5 +194,42 @@ pub fn join(case: &Case<'_>) {
                 .collect();
             case.expect(to, &words(&expected, width), &what);
         }
+    }
+}
+
+/// Which value of its block lane `lane`'s `row`-th sum is: by the lane it was in, bit by bit, as FastLanes transposes.
+fn place(row: usize, lane: usize) -> usize {
+    let at = row % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][row / 8] * 16 + lane;
+    (0..1024).find(|i| i % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][i / 8 % 8] * 16 + i / 64 == at).unwrap()
+}
+
+pub fn sum_lanes(case: &Case<'_>) {
+    for width in [1, 2, 4, 8] {
+        let (first, lanes) = (case.below(2) * case.below(1024), 128 / width);
+        let blocks = (first + case.n).div_ceil(1024) + case.below(2);
+        let some = |n: usize| (0..n).map(|_| case.word()).collect::<Vec<u64>>();
+        let (bases, deltas) = (some(blocks * lanes), some(blocks * 1024));
+        let places: Vec<Vec<usize>> =
+            (0..8 * width).map(|row| (0..lanes).map(|lane| place(row, lane)).collect()).collect();
+        let mut values = vec![0u64; blocks * 1024];
+        for block in 0..blocks {
+            for lane in 0..lanes {
+                let mut sum = bases[block * lanes + lane];
+                for (row, places) in places.iter().enumerate() {
+                    let at = row % 8 * 128 + [0, 4, 2, 6, 1, 5, 3, 7][row / 8] * 16 + lane;
+                    sum = sum.wrapping_add(deltas[block * 1024 + at]);
+                    values[block * 1024 + places[lane]] = sum;
+                }
+            }
+        }
+        let (bases, deltas) = (case.buffer(&words(&bases, width)), case.buffer(&words(&deltas, width)));
+        let mut to = case.target(case.n * width);
+        let mut checks = Checks::new();
+        let from = Deltas { bases: (&bases, 0), deltas: (&deltas, 0), blocks, first };
+        let place = Words { at: to.at, len: case.n, width_bytes: width };
+        checks.sum_lanes(from, &mut to.buffer, place).unwrap();
+        checks.run(case.s).unwrap();
+        let expected = words(&values[first..first + case.n], width);
+        case.expect(to, &expected, &format!("sums of {width} bytes from {first} on"));
     }
 }

@@ -4,6 +4,7 @@
 //! What a kernel finds wrong it writes to a cell, and goes on within its ranges; the cells come back together, and become
 //! the error that the host's decoder gives: of texts the host's decoder says it itself, over the same buffers.
 
+mod blocks;
 mod lists;
 mod parts;
 mod repeat;
@@ -39,7 +40,7 @@ const AS_IT_IS: &[&str] = &[
 ];
 
 fn found(id: &str) -> Option<&'static OnDevice> {
-    let all = repeat::KINDS.iter().chain(strings::KINDS).chain(parts::KINDS).chain(lists::KINDS);
+    let all = repeat::KINDS.iter().chain(strings::KINDS).chain(parts::KINDS).chain(lists::KINDS).chain(blocks::KINDS);
     all.into_iter().find(|kind| kind.id == id)
 }
 

@@ -13,15 +13,22 @@ use crate::node::{Node, in_node};
 use crate::validity::Validity;
 use crate::wire::metadata::{Delta, Rle};
 
+pub(crate) const DELTA: &str = "fastlanes.delta";
+pub(crate) const RLE: &str = "fastlanes.rle";
+
 pub const KINDS: &[Kind] = &[
-    Kind { id: "fastlanes.delta", check: check_delta, size: fixed_size, plan: None, decode: delta },
-    Kind { id: "fastlanes.rle", check: check_rle, size: fixed_size, plan: None, decode: rle },
+    Kind { id: DELTA, check: check_delta, size: fixed_size, plan: None, decode: delta },
+    Kind { id: RLE, check: check_rle, size: fixed_size, plan: None, decode: rle },
 ];
+
+pub(crate) fn delta_of(node: &Node<'_>) -> Result<Delta> {
+    in_node(node, Delta::read(node.metadata(), node.len))
+}
 
 fn check_delta(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children_and_validity(2)?;
-    let told = in_node(node, Delta::read(node.metadata(), node.len))?;
+    let told = delta_of(node)?;
     let lanes = BLOCK / (8 * ptype(node)?.bytes());
     node.child(0)?.expect_all_valid(node.data_type(), told.deltas_len / BLOCK * lanes, "bases")?;
     node.child(1)?.expect_all_valid(node.data_type(), told.deltas_len, "differences")
@@ -29,7 +36,7 @@ fn check_delta(node: &Node<'_>) -> Result<()> {
 
 fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let offset = in_node(node, Delta::read(node.metadata(), node.len))?.offset as usize;
+    let offset = delta_of(node)?.offset as usize;
     let (bases, deltas) = (Values::of(job.child(0)?, job.stream)?, Values::of(job.child(1)?, job.stream)?);
     macro_rules! sum {
         ($t:ty) => {
@@ -48,10 +55,14 @@ fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     job.array(node.data_type(), validity, vec![Some(values)])
 }
 
+pub(crate) fn rle_of(node: &Node<'_>) -> Result<Rle> {
+    in_node(node, Rle::read(node.metadata(), node.len))
+}
+
 fn check_rle(node: &Node<'_>) -> Result<()> {
     node.expect_buffers(0)?;
     node.expect_children(3)?;
-    let told = in_node(node, Rle::read(node.metadata(), node.len))?;
+    let told = rle_of(node)?;
     node.child(0)?.expect_all_valid(node.data_type(), told.values_len, "values of blocks")?;
     node.child(1)?.expect(&told.indices_ptype.arrow(), told.indices_len, "indices of values")?;
     node.child(2)?.expect_all_valid(
@@ -63,7 +74,7 @@ fn check_rle(node: &Node<'_>) -> Result<()> {
 
 fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
-    let offset = in_node(node, Rle::read(node.metadata(), node.len))?.offset as usize;
+    let offset = rle_of(node)?.offset as usize;
     let (stored, names, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
     let (stored, known) = (Values::of(stored, job.stream)?, Source::of_validity(job, names)?);
     let valid = known.valid()?;

@@ -1,6 +1,6 @@
 //! The encodings, one of a kind each.
 
-mod blocks;
+pub(crate) mod blocks;
 pub(crate) mod chain;
 pub(crate) mod lists;
 mod nested;
