@@ -6,7 +6,7 @@ use std::io::Write;
 use std::time::Instant;
 
 use crossdock_kernels::{
-    Checks, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source, Step, Words,
+    Checks, Deltas, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source, Step, Words,
 };
 use crossdock_memory::{Buffer, BufferMut, Device, Stream};
 use crossdock_test_support::{TestHost, devices};
@@ -278,6 +278,15 @@ impl Rows<'_> {
             self.row(&format!("ALP-RD of {width} bytes"), VALUES * (2 + 2 * width), |checks| {
                 checks.join(halves, Lefts::Named(&lefts), None, &mut to, 0)?;
                 Ok(())
+            })?;
+        }
+        for width in [1, 2, 4, 8] {
+            let blocks = VALUES / 1024;
+            let deltas = Deltas { bases: (&from, 0), deltas: (&from, 0), blocks, first: 0 };
+            let words = Words { at: 0, len: blocks * 1024, width_bytes: width };
+            let bytes = blocks * (2048 * width + 128);
+            self.row(&format!("differences of {width} bytes"), bytes, |checks| {
+                Ok(checks.sum_lanes(deltas, &mut to, words)?)
             })?;
         }
         self.row("decimals of 32 bytes as 16", VALUES / 4 * 48, |checks| {

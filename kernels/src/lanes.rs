@@ -62,7 +62,8 @@ const ORDER: [usize; 8] = [0, 4, 2, 6, 1, 5, 3, 7];
 
 fn each_block<T: Stepped>(bases: &[u8], deltas: &[u8], first: usize, to: &mut [u8]) -> Option<()> {
     let (width, lanes) = (size_of::<T>(), LINE / size_of::<T>());
-    if deltas.len() / width < first + to.len() / width || bases.len() / LINE < deltas.len() / (BLOCK * width) {
+    if deltas.len() / width < first + to.len() / width || bases.len() / LINE < deltas.len() / (BLOCK * width)
+    {
         return None;
     }
     let mut out = to.chunks_exact_mut(width);
