@@ -6,7 +6,8 @@ use std::io::Write;
 use std::time::Instant;
 
 use crossdock_kernels::{
-    Checks, Deltas, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source, Step, Words,
+    BlockCodes, Checks, Deltas, Halves, IntType, Integers, Jobs, Lefts, Numbers, Packed, Patches, Source,
+    Step, Words,
 };
 use crossdock_memory::{Buffer, BufferMut, Device, Stream};
 use crossdock_test_support::{TestHost, devices};
@@ -287,6 +288,23 @@ impl Rows<'_> {
             let bytes = blocks * (2048 * width + 128);
             self.row(&format!("differences of {width} bytes"), bytes, |checks| {
                 Ok(checks.sum_lanes(deltas, &mut to, words)?)
+            })?;
+        }
+        let begins = self.words(VALUES.div_ceil(1024), 4, |block| block as u64 * 8)?;
+        let values = VALUES.div_ceil(1024) * 8;
+        for width in [4, 8] {
+            let of = |width_bytes| IntType { width_bytes, signed: false };
+            let taken = BlockCodes {
+                codes: Integers { buffer: &codes, at: 0, len: VALUES, of: of(2) },
+                first: 0,
+                begins: Integers { buffer: &begins, at: 0, len: VALUES.div_ceil(1024), of: of(4) },
+                values: Source { buffer: Some(&from), at: 0, len: values },
+            };
+            let words = Words { at: 0, len: VALUES, width_bytes: width };
+            let name = format!("runs of blocks, {width} bytes by codes of two");
+            self.row(&name, VALUES * (2 + width), |checks| {
+                checks.take_blocks(taken, None, &mut to, words)?;
+                Ok(())
             })?;
         }
         self.row("decimals of 32 bytes as 16", VALUES / 4 * 48, |checks| {

@@ -1,5 +1,6 @@
 // All kernels, as one module.
 #include "bits.cu"
+#include "blocks.cu"
 #include "bools.cu"
 #include "cast.cu"
 #include "codes.cu"

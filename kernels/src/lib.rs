@@ -5,6 +5,7 @@
 //! bit for bit. What is to be done to many columns is collected, in [`Checks`] or [`Jobs`], and launched together.
 
 mod bits;
+mod blocks;
 mod bools;
 mod cast;
 mod cells;
@@ -38,6 +39,7 @@ mod views;
 mod widen;
 mod words;
 
+pub use blocks::BlockCodes;
 pub use bools::{pack_bytes, unpack_bits};
 pub use cast::NumberType;
 pub(crate) use cells::Cells;

@@ -116,6 +116,7 @@ impl Row {
 
 /// All kernels.
 pub static TABLE: &[&Row] = &[
+    &crate::blocks::TAKE_BLOCKS,
     &crate::bools::UNPACK_BITS,
     &crate::bools::PACK_BYTES,
     &crate::cast::CAST,

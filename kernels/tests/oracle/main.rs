@@ -56,6 +56,7 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_unpack_patched_8", decode::unpack_patched::<8>),
     ("crossdock_take_packed", decode::take_packed),
     ("crossdock_sum_lanes", parts::sum_lanes),
+    ("crossdock_take_blocks", parts::take_blocks),
     ("crossdock_map", decode::map),
     ("crossdock_sequence", decode::sequence),
     ("crossdock_patch", decode::patch),

@@ -1,6 +1,6 @@
 //! Whole numbers of other widths, sums of parts, and floats cut in two.
 
-use crossdock_kernels::{Checks, Deltas, Halves, IntType, Integers, Lefts, Words};
+use crossdock_kernels::{BlockCodes, Checks, Deltas, Halves, IntType, Integers, Lefts, Source, Words};
 use crossdock_memory::Buffer;
 
 use crate::Case;
@@ -232,4 +232,74 @@ pub fn sum_lanes(case: &Case<'_>) {
         let expected = words(&values[first..first + case.n], width);
         case.expect(to, &expected, &format!("sums of {width} bytes from {first} on"));
     }
+}
+
+pub fn take_blocks(case: &Case<'_>) {
+    for round in 0..8 {
+        let (width, code_width) = ([1, 2, 4, 8][round % 4], [1, 2][case.below(2)]);
+        let begin_of = types().filter(|of| !of.signed).nth(case.below(4)).unwrap();
+        let first = case.below(2) * case.below(1024);
+        let blocks = (first + case.n).div_ceil(1024).max(1) + case.below(2);
+        let zero = case.word() & low_bits(begin_of) >> 1;
+        // Parts of few values, rarely none, and rarely one that is no part.
+        let (mut begins, mut end) = (Vec::new(), 0u64);
+        for _ in 0..blocks {
+            let lie = if round > 5 && case.below(20) == 0 { case.word() } else { 0 };
+            begins.push(zero.wrapping_add(end).wrapping_add(lie) & low_bits(begin_of));
+            end += [1, 2, 5, 9][case.below(4)];
+        }
+        let n_values = end as usize;
+        let wrong_codes = round % 2 == 1;
+        let codes: Vec<u64> =
+            (0..case.n)
+                .map(|_| {
+                    if wrong_codes && case.below(300) == 0 {
+                        case.word() & 0xff
+                    } else {
+                        case.below(2) as u64
+                    }
+                })
+                .collect();
+        let values: Vec<u64> = (0..n_values).map(|_| case.word()).collect();
+        let buffers = [
+            case.buffer(&words(&codes, code_width)),
+            case.buffer(&words(&begins, begin_of.width_bytes)),
+            case.buffer(&words(&values, width)),
+        ];
+        let validity = some_validity(case);
+        let code_of = IntType { width_bytes: code_width, signed: false };
+        let from = BlockCodes {
+            codes: Integers { buffer: &buffers[0], at: 0, len: case.n, of: code_of },
+            first,
+            begins: Integers { buffer: &buffers[1], at: 0, len: blocks, of: begin_of },
+            values: Source { buffer: Some(&buffers[2]), at: 0, len: n_values },
+        };
+        let mut to = case.target(case.n * width);
+        let place = Words { at: to.at, len: case.n, width_bytes: width };
+        let mut checks = Checks::new();
+        let valid = validity.as_ref().map(|(_, bits, first)| (bits, *first));
+        let cell = checks.take_blocks(from, valid, &mut to.buffer, place).unwrap();
+        let found = checks.run(case.s).unwrap();
+        let part = |block: usize| {
+            let place = |begin: &u64| usize::try_from(begin.checked_sub(begins[0])?).ok();
+            let end = begins.get(block + 1).map_or(Some(n_values), place)?;
+            values.get(place(&begins[block])?..end)
+        };
+        let taken: Vec<(Option<u64>, bool)> = (0..case.n)
+            .map(|i| match part((first + i) / 1024) {
+                None => (None, true),
+                Some([only]) => (Some(*only), false),
+                Some(part) => (part.get(codes[i] as usize).copied(), is_valid(&validity, i)),
+            })
+            .collect();
+        let wrong = taken.iter().position(|(value, counts)| value.is_none() && *counts);
+        assert_eq!(found.first_wrong(cell), wrong.map(|i| i as u64), "n {} {from:?}", case.n);
+        let expected: Vec<u64> = taken.iter().map(|(value, _)| value.unwrap_or(0)).collect();
+        case.expect(to, &words(&expected, width), &format!("{from:?}"));
+    }
+}
+
+/// All bits of an integer.
+fn low_bits(of: IntType) -> u64 {
+    u64::MAX >> (64 - 8 * of.width_bytes)
 }

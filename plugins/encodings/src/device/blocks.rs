@@ -2,15 +2,26 @@
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::take::numbers;
-use crossdock_kernels::{Checks, Deltas, Words};
+use crossdock_kernels::{BlockCodes, Checks, Deltas, Integers, Source, Words};
 use crossdock_plugin_api::Result;
 
+use super::parts::integers;
 use super::{OnDevice, always, room};
 use crate::cpu::fastlanes::BLOCK;
 use crate::job::Job;
-use crate::kinds::blocks::{DELTA, delta_of};
+use crate::kinds::blocks::{DELTA, RLE, delta_of, rle_of};
+use crate::node::Node;
+use crate::validity::{self, Validity};
 
-pub(super) const KINDS: &[OnDevice] = &[OnDevice { id: DELTA, suits: always, decode: delta }];
+pub(super) const KINDS: &[OnDevice] = &[
+    OnDevice { id: DELTA, suits: always, decode: delta },
+    OnDevice { id: RLE, suits: has_words, decode: rle },
+];
+
+/// No decimals.
+fn has_words(node: &Node<'_>) -> Result<bool> {
+    Ok(matches!(node.data_type().primitive_width(), Some(1..=8)))
+}
 
 fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
@@ -29,5 +40,45 @@ fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let mut checks = Checks::new();
     checks.sum_lanes(from, &mut to, Words { at: 0, len: node.len, width_bytes: node.width()? })?;
     checks.run(job.stream)?;
+    job.array(node.data_type(), validity, vec![Some(to.freeze(job.stream)?)])
+}
+
+fn rle(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let first = rle_of(node)?.offset as usize;
+    let (values, names, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
+    let (Some(codes), Some(begins), 1..) = (integers(names), integers(begins), node.len) else {
+        return DeviceArray::empty(node.data_type());
+    };
+    // Codes are there for whole blocks.
+    let at = codes.at + first * codes.of.width_bytes;
+    let values = numbers(values);
+    let from = BlockCodes {
+        codes: Integers { at, len: node.len, ..codes },
+        first,
+        begins,
+        values: Source {
+            buffer: values.map(|values| values.buffer),
+            at: values.map_or(0, |values| values.at),
+            len: values.map_or(0, |values| values.len),
+        },
+    };
+    let valid = names.may_be_null().map(|(bits, bit)| (bits, bit + first));
+    let mut to = room(job, node.values_bytes()?)?;
+    let mut checks = Checks::new();
+    let of_codes = valid.as_ref().map(|(bits, bit)| (bits, *bit));
+    let words = Words { at: 0, len: node.len, width_bytes: node.width()? };
+    let cell = checks.take_blocks(from, of_codes, &mut to, words)?;
+    if let Some(at) = checks.run(job.stream)?.first_wrong(cell) {
+        return Err(node.wrong(format_args!(
+            "rle: expected numbers of values within their blocks' dictionaries, got another as number {at}"
+        )));
+    }
+    let validity = match valid {
+        Some((bits, bit)) => {
+            Validity { bits: Some(validity::from_first_bit(job, &bits, bit, node.len)?), null_count: None }
+        }
+        None => Validity::all(),
+    };
     job.array(node.data_type(), validity, vec![Some(to.freeze(job.stream)?)])
 }
