@@ -106,7 +106,7 @@ impl<'a> Codes<'a> {
         if !(width == 1 || width == 2 && !self.escapes) {
             return Err(Error::internal(format!("a kernel was asked for codes of {width} bytes")));
         }
-        let [offsets, offset_width, signed] = self.offsets.args()?;
+        let [offsets, offset_width, signed] = self.offsets.args_by_width()?;
         Ok([
             self.codes.arg(width),
             JobArg::Value(width as u64),
@@ -178,9 +178,9 @@ impl<'a> Checks<'a> {
         tokens: &mut BufferMut,
         lengths: &mut BufferMut,
     ) -> Result<usize> {
-        let n = offsets.numbers.len.saturating_sub(1);
+        let n = offsets.len.saturating_sub(1);
         let cell = self.cells(1);
-        let [read, width, signed] = offsets.args()?;
+        let [read, width, signed] = offsets.args_by_width()?;
         let args = [
             dictionary.arg(1),
             read,

@@ -56,7 +56,7 @@ pub use offsets::Offsets;
 pub use parts::{Halves, Lefts, Part};
 pub use steps::Step;
 pub use strings::{Viewed, Views};
-pub use take::{Integers, Numbers, Patches, Source};
+pub use take::{Numbers, Patches, Source};
 pub use unpack::Packed;
 pub use widen::Integers;
 pub use words::IntType;

@@ -66,7 +66,7 @@ impl<'a> Checks<'a> {
     /// Makes the views of values that lie between offsets.
     pub fn views_of_offsets(&mut self, offsets: Integers<'a>, views: Views<'a, '_>) -> Result<Viewed> {
         let (cells, blocks) = (self.viewed(&views), value_blocks(views.len));
-        let args = offsets.args()?.into_iter().chain(views.args(cells)?);
+        let args = offsets.args_by_width()?.into_iter().chain(views.args(cells)?);
         self.push(&VIEWS_OF_OFFSETS, blocks, args)?;
         Ok(cells)
     }
@@ -81,8 +81,12 @@ impl<'a> Checks<'a> {
         views: Views<'a, '_>,
     ) -> Result<Viewed> {
         let (cells, blocks) = (self.viewed(&views), value_blocks(views.len));
-        let args =
-            codes.args()?.into_iter().chain(marks.args()).chain(told.args()?).chain(views.args(cells)?);
+        let args = codes
+            .args()?
+            .into_iter()
+            .chain(marks.args())
+            .chain(told.args_by_width()?)
+            .chain(views.args(cells)?);
         self.push(&VIEWS_OF_CODES, blocks, args)?;
         Ok(cells)
     }

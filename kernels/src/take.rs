@@ -58,22 +58,6 @@ impl<'a> Numbers<'a> {
     }
 }
 
-/// The same with a sign or without.
-#[derive(Clone, Copy, Debug)]
-pub struct Integers<'a> {
-    /// Which they are.
-    pub numbers: Numbers<'a>,
-    /// Whether negative ones exist.
-    pub signed: bool,
-}
-
-impl<'a> Integers<'a> {
-    pub(crate) fn args(self) -> Result<[JobArg<'a>; 3]> {
-        let [read, width] = self.numbers.args()?;
-        Ok([read, width, JobArg::Value(self.signed.into())])
-    }
-}
-
 /// Values that there are: a buffer, the byte at which they begin, and how many.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {

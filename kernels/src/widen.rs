@@ -7,7 +7,7 @@ use crate::door::Args;
 use crate::jobs::{JobArg, blocks};
 use crate::steps::{self, Step, Stepped, with_word};
 use crate::table::kernel;
-use crate::{Checks, IntType, Words};
+use crate::{Checks, IntType, Numbers, Words};
 
 kernel!(
     WIDEN,
@@ -42,6 +42,13 @@ impl<'a> Integers<'a> {
         let width = self.of.width_bytes;
         let code = 2 * width as u64 + u64::from(self.of.signed);
         [JobArg::Read(self.buffer, self.at, self.len.saturating_mul(width)), JobArg::Value(code)]
+    }
+
+    /// Those, their width and whether they have a sign, an argument each.
+    pub(crate) fn args_by_width(self) -> Result<[JobArg<'a>; 3]> {
+        let Self { buffer, at, len, of: IntType { width_bytes, signed } } = self;
+        let [read, width] = Numbers { buffer, at, len, width_bytes }.args()?;
+        Ok([read, width, JobArg::Value(signed.into())])
     }
 }
 

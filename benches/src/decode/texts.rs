@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crossdock_kernels::{Checks, Codes, Integers, Jobs, Marks, Numbers, Source, TOKEN_BYTES, Views};
+use crossdock_kernels::{Checks, Codes, IntType, Integers, Jobs, Marks, Source, TOKEN_BYTES, Views};
 use crossdock_memory::Buffer;
 
 use super::{ROUNDS, Rows, noise};
@@ -127,8 +127,10 @@ impl Rows<'_> {
                 .map(|bytes| self.held(bytes));
         let (codes, table, lengths, offsets, told) = (codes?, table?, lengths?, offsets?, told?);
         let numbers = |buffer, len, width_bytes| Integers {
-            numbers: Numbers { buffer, at: 0, len, width_bytes },
-            signed: false,
+            buffer,
+            at: 0,
+            len,
+            of: IntType { width_bytes, signed: false },
         };
         let width_bytes = if kind.escapes.is_some() { 1 } else { 2 };
         let text = Codes {

@@ -1,7 +1,7 @@
 //! Texts as codes, and the views of what they decode to.
 
 use crossdock_kernels::{
-    Checks, Codes, Integers, Jobs, Marks, Measured, Numbers, Source, TOKEN_BYTES, Views,
+    Checks, Codes, IntType, Integers, Jobs, Marks, Measured, Source, TOKEN_BYTES, Views,
 };
 use crossdock_memory::Buffer;
 
@@ -34,8 +34,8 @@ impl SomeIntegers {
     }
 
     fn get(&self) -> Integers<'_> {
-        let numbers = Numbers { buffer: &self.held, at: 0, len: self.len, width_bytes: self.width_bytes };
-        Integers { numbers, signed: self.signed }
+        let of = IntType { width_bytes: self.width_bytes, signed: self.signed };
+        Integers { buffer: &self.held, at: 0, len: self.len, of }
     }
 }
 

@@ -40,7 +40,12 @@ const AS_IT_IS: &[&str] = &[
 ];
 
 fn found(id: &str) -> Option<&'static OnDevice> {
-    let all = repeat::KINDS.iter().chain(strings::KINDS).chain(parts::KINDS).chain(lists::KINDS).chain(blocks::KINDS);
+    let all = repeat::KINDS
+        .iter()
+        .chain(strings::KINDS)
+        .chain(parts::KINDS)
+        .chain(lists::KINDS)
+        .chain(blocks::KINDS);
     all.into_iter().find(|kind| kind.id == id)
 }
 

@@ -11,6 +11,7 @@ use crossdock_kernels::{
 use crossdock_memory::{Buffer, Result as MemoryResult};
 use crossdock_plugin_api::{Result, Validate};
 
+use super::parts::integers;
 use super::{OnDevice, room};
 use crate::cpu::views::MOST_BYTES;
 use crate::job::Job;
@@ -27,11 +28,6 @@ pub(super) const KINDS: &[OnDevice] = &[
 
 fn always(_node: &Node<'_>) -> Result<bool> {
     Ok(true)
-}
-
-/// Whole numbers of an array of integers; `None` where there are none.
-fn integers(array: &DeviceArray) -> Option<Integers<'_>> {
-    Some(Integers { numbers: numbers(array)?, signed: array.data_type().is_signed_integer() })
 }
 
 fn source(buffer: Option<&Buffer>, width: usize) -> Source<'_> {
@@ -104,7 +100,7 @@ fn by_tokens(job: &Job<'_>, dictionary: Option<&Buffer>, validity: &Validity) ->
     else {
         return Ok(None);
     };
-    let n = tokens_at.numbers.len.saturating_sub(1);
+    let n = tokens_at.len.saturating_sub(1);
     let (mut table, mut lengths) = (room(job, n.saturating_mul(TOKEN_BYTES))?, room(job, n)?);
     let mut checks = Checks::new();
     let cell = checks.make_tokens(source(dictionary, 1), tokens_at, &mut table, &mut lengths)?;
