@@ -13,8 +13,6 @@ def sample(name):
 
 
 def is_refused(kind, device="cpu"):
-    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        return device != "cpu"
     if pa.types.is_union(kind) and kind.mode == "dense" and device != "cpu":
         return True
     if pa.types.is_run_end_encoded(kind):
