@@ -60,7 +60,7 @@ impl Chunk {
 
     /// Reads the host's bytes of part `n` in.
     pub(super) fn gather(&mut self, cut: &Cut, n: usize) {
-        for Slice { piece, at } in cut.part(n) {
+        for Slice { piece, at, .. } in cut.part(n) {
             // SAFETY: no part is longer than a chunk, which is ours alone; the source is readable by the word of
             // `host_to_device`'s caller, who waits for this.
             unsafe {
@@ -71,7 +71,7 @@ impl Chunk {
 
     /// Writes the host's bytes of part `n`, which have arrived here.
     pub(super) fn scatter(&mut self, cut: &Cut, n: usize) {
-        for Slice { piece, at } in cut.part(n) {
+        for Slice { piece, at, .. } in cut.part(n) {
             // SAFETY: as `gather`; the target is writable by the word of `device_to_host`'s caller, who waits for this.
             unsafe {
                 std::ptr::copy_nonoverlapping(self.start.add(*at).cast_const(), piece.host, piece.bytes)

@@ -18,6 +18,8 @@ pub(super) struct Slice {
     pub piece: Piece,
     /// Where it lies in the chunk.
     pub at: usize,
+    /// It goes on where the one before it ends, in the chunk and in one allocation of the device.
+    joins: bool,
 }
 
 /// All slices, and which of them make up each part.
@@ -38,8 +40,13 @@ const ALIGNMENT: usize = 64;
 
 impl Cut {
     /// Parts of at most `most` bytes each, which is told how many bytes come before the part, and answers a multiple of
-    /// the alignment. Small pieces share a part, large ones are cut.
-    pub(super) fn new(pieces: &[Piece], most: impl Fn(usize) -> usize) -> Self {
+    /// the alignment. Small pieces share a part, large ones are cut. `are_one` says whether two addresses on the device, at the
+    /// second of which another piece begins, lie in one allocation: the driver refuses a copy across the end of one.
+    pub(super) fn new(
+        pieces: &[Piece],
+        most: impl Fn(usize) -> usize,
+        are_one: impl Fn(DevicePtr, DevicePtr) -> bool,
+    ) -> Self {
         let mut cut = Self { slices: Vec::with_capacity(pieces.len()), parts: Vec::new() };
         let (mut first, mut end, mut before) = (0usize, 0usize, 0usize);
         let mut part_bytes = most(0);
@@ -49,6 +56,7 @@ impl Cut {
                 let joins = end > 0
                     && cut.slices.last().is_some_and(|last| {
                         last.piece.device.checked_add(last.piece.bytes as u64) == Some(rest.device)
+                            && are_one(last.piece.device, rest.device)
                     });
                 let at = if joins { end } else { end.next_multiple_of(ALIGNMENT) };
                 if at >= part_bytes {
@@ -58,7 +66,7 @@ impl Cut {
                     continue;
                 }
                 let bytes = rest.bytes.min(part_bytes - at);
-                cut.slices.push(Slice { piece: Piece { bytes, ..rest }, at });
+                cut.slices.push(Slice { piece: Piece { bytes, ..rest }, at, joins });
                 end = at + bytes;
                 before += bytes;
                 rest = Piece {
@@ -84,12 +92,9 @@ impl Cut {
         self.parts.get(n).and_then(|range| self.slices.get(range.clone())).unwrap_or_default()
     }
 
-    /// The copies that part `n` takes: slices that adjoin on the device adjoin in the chunk, and are one.
+    /// The copies that part `n` takes: slices that adjoin in one allocation adjoin in the chunk, and are one.
     pub(super) fn runs(&self, n: usize) -> impl Iterator<Item = Run> {
-        let joins = |a: &Slice, b: &Slice| {
-            a.at + a.piece.bytes == b.at && a.piece.device + a.piece.bytes as u64 == b.piece.device
-        };
-        self.part(n).chunk_by(joins).filter_map(|slices| {
+        self.part(n).chunk_by(|_, next| next.joins).filter_map(|slices| {
             let first = slices.first()?;
             let bytes = slices.iter().map(|slice| slice.piece.bytes).sum();
             Some(Run { at: first.at, device: first.piece.device, bytes })
@@ -112,8 +117,7 @@ mod tests {
 
     #[test]
     fn a_large_piece_is_cut_and_small_ones_share_a_part() {
-        let cut =
-            Cut::new(&[piece(1000, 1, 300), piece(5000, 2, 10), piece(0, 3, 0), piece(9000, 4, 20)], |_| 128);
+        let cut = cut(&[piece(1000, 1, 300), piece(5000, 2, 10), piece(0, 3, 0), piece(9000, 4, 20)], 128);
         let expected = vec![
             vec![(1000, 1, 128, 0)],
             vec![(1128, 129, 128, 0)],
@@ -123,17 +127,33 @@ mod tests {
         assert_eq!(shape(&cut), expected);
     }
 
+    /// All pieces in one allocation.
+    fn cut(pieces: &[Piece], most: usize) -> Cut {
+        Cut::new(pieces, |_| most, |_, _| true)
+    }
+
+    fn runs(cut: &Cut) -> Vec<(usize, u64, usize)> {
+        cut.runs(0).map(|run| (run.at, run.device, run.bytes)).collect()
+    }
+
     #[test]
     fn what_adjoins_on_the_device_is_one_copy() {
-        let cut = Cut::new(&[piece(64, 1000, 10), piece(74, 2000, 6), piece(100, 3000, 4)], |_| 128);
-        let runs: Vec<_> = cut.runs(0).map(|run| (run.at, run.device, run.bytes)).collect();
-        assert_eq!(runs, [(0, 64, 16), (64, 100, 4)]);
+        let cut = cut(&[piece(64, 1000, 10), piece(74, 2000, 6), piece(100, 3000, 4)], 128);
+        assert_eq!(runs(&cut), [(0, 64, 16), (64, 100, 4)]);
+    }
+
+    #[test]
+    fn what_adjoins_in_another_allocation_is_a_copy_of_its_own() {
+        // Of a cache line each, so that they adjoin in the chunk as well.
+        let pieces = [piece(64, 1000, 64), piece(128, 2000, 64), piece(192, 3000, 64)];
+        let cut = Cut::new(&pieces, |_| 1024, |a, b| (a, b) != (64, 128));
+        assert_eq!(runs(&cut), [(0, 64, 64), (64, 128, 128)]);
     }
 
     #[test]
     fn every_byte_is_in_one_slice_and_no_part_is_larger_than_allowed() {
         let pieces: Vec<_> = (0..200usize).map(|i| piece(i as u64 * 5000, i * 7000, i * i % 4099)).collect();
-        let cut = Cut::new(&pieces, |_| 1024);
+        let cut = cut(&pieces, 1024);
         let total: usize = pieces.iter().map(|p| p.bytes).sum();
         let mut sum = 0;
         for n in 0..cut.len() {
@@ -149,6 +169,6 @@ mod tests {
             assert!(end <= 1024);
         }
         assert_eq!(sum, total);
-        assert_eq!(Cut::new(&[], |_| 1024).len(), 0);
+        assert_eq!(super::Cut::new(&[], |_| 1024, |_, _| true).len(), 0);
     }
 }

@@ -22,6 +22,7 @@ mod ring;
 mod tests;
 mod workers;
 
+use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_plugin_api::Result;
@@ -30,7 +31,7 @@ use self::cut::{Cut, Piece};
 use self::job::{Direction, Job};
 use self::ring::Ring;
 use self::workers::Workers;
-use super::driver::{Context, DevicePtr, Driver, RawStream};
+use super::driver::{Context, DevicePtr, Driver, POINTER_RANGE_START, RawStream, SUCCESS};
 
 const CHUNK_BYTES: usize = 2 << 20;
 /// Three for each of twelve threads, and a quarter for whoever copies beside them.
@@ -48,6 +49,7 @@ const LAST_PART_BYTES: usize = 512 << 10;
 
 /// The staging of one device: its chunks and threads, made when they are first needed and kept.
 pub(crate) struct Staging {
+    cuda: Cuda,
     small: Ring,
     workers: Workers,
     large: Arc<Ring>,
@@ -58,6 +60,19 @@ pub(crate) struct Staging {
 struct Cuda {
     driver: Driver,
     context: Context,
+}
+
+impl Cuda {
+    /// Whether two addresses, the second of them the higher, lie in one allocation. What the driver does not tell counts as no.
+    fn are_one_allocation(&self, before: DevicePtr, at: DevicePtr) -> bool {
+        let mut start: DevicePtr = 0;
+        let mut which = [POINTER_RANGE_START];
+        let mut place = [(&raw mut start).cast::<c_void>()];
+        // SAFETY: one attribute, and a local of its type; the address is looked at as a number.
+        let code =
+            unsafe { (self.driver.pointer_get_attributes)(1, which.as_mut_ptr(), place.as_mut_ptr(), at) };
+        code == SUCCESS && start != 0 && start <= before
+    }
 }
 
 // SAFETY: the driver takes its handles on every thread.
@@ -71,6 +86,7 @@ impl Staging {
         let cuda = Cuda { driver, context };
         let large = Arc::new(Ring::new(cuda, CHUNK_BYTES, 4, MOST_CHUNKS));
         Self {
+            cuda,
             small: Ring::new(cuda, SMALL_CHUNK_BYTES, 16, MOST_SMALL_CHUNKS),
             workers: Workers::new(cuda, large.clone()),
             large,
@@ -118,19 +134,21 @@ impl Staging {
     }
 
     fn run(&self, direction: Direction, stream: RawStream, pieces: &[Piece]) -> Result<()> {
+        let are_one = |before, at| self.cuda.are_one_allocation(before, at);
         let total = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.bytes));
         if total <= ALONE_BYTES {
             let ring = if total <= SMALL_CHUNK_BYTES { &self.small } else { &self.large };
-            let job = Job::new(direction, stream, Cut::new(pieces, |_| ring.chunk_bytes()));
+            let job = Job::new(direction, stream, Cut::new(pieces, |_| ring.chunk_bytes(), are_one));
             return job.run_alone(ring);
         }
         let part = (total / (2 * self.workers.width())).next_multiple_of(64 << 10);
         let part = part.clamp(LEAST_PART_BYTES, CHUNK_BYTES);
         let last = self.workers.width() * LAST_PART_BYTES;
-        let cut = Cut::new(pieces, |before| match direction {
+        let most = |before: usize| match direction {
             Direction::ToHost if before.saturating_add(last) >= total => part.min(LAST_PART_BYTES),
             _ => part,
-        });
+        };
+        let cut = Cut::new(pieces, most, are_one);
         let job = Arc::new(Job::new(direction, stream, cut));
         self.workers.with(&job, || job.lead(&self.large, &self.workers))
     }

@@ -163,6 +163,32 @@ fn many_pieces_of_all_sizes_land_where_they_belong() {
     }
 }
 
+/// Blocks of a pool adjoin, and the driver refuses a copy across their ends.
+#[test]
+fn blocks_that_adjoin_are_not_one() {
+    let Some(rig) = Rig::new("blocks_that_adjoin_are_not_one", 512) else { return };
+    const BYTES: usize = 32 << 10;
+    let driver = rig.gpu.driver;
+    let mut blocks = vec![0; 40];
+    for block in &mut blocks {
+        // SAFETY: a pointer to an element; the context is current, and the pool the test's own.
+        let code = unsafe { (driver.mem_alloc_from_pool_async)(block, BYTES, rig.pool, rig.stream) };
+        assert_eq!(code, SUCCESS);
+    }
+    blocks.sort_unstable();
+    let sources: Vec<_> = (0..blocks.len()).map(|i| noise(BYTES, i as u64)).collect();
+    let pieces: Vec<_> = blocks.iter().copied().zip(sources.iter().map(Vec::as_slice)).collect();
+    rig.put(&pieces).unwrap();
+    let mut back = vec![vec![0; BYTES]; blocks.len()];
+    let mut pieces: Vec<_> = blocks.iter().copied().zip(back.iter_mut().map(Vec::as_mut_slice)).collect();
+    rig.get(&mut pieces).unwrap();
+    assert!(back == sources);
+    for block in blocks {
+        // SAFETY: of that pool, used no more.
+        assert_eq!(unsafe { (driver.mem_free_async)(block, rig.stream) }, SUCCESS);
+    }
+}
+
 #[test]
 fn copies_to_the_host_come_after_what_the_stream_has() {
     let Some(rig) = Rig::new("copies_to_the_host_come_after_what_the_stream_has", 8 << 20) else { return };
