@@ -76,11 +76,6 @@ impl Tokens {
         Ok(Self { bytes: [used, &[0; TOKEN_BYTES]].concat(), tokens })
     }
 
-    /// Whether all that they decode to is ASCII.
-    pub fn are_ascii(&self) -> bool {
-        self.bytes.is_ascii()
-    }
-
     /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
     /// and `lengths[i]` bytes. Nulls have a range and a length, too.
     ///

@@ -133,12 +133,3 @@ fn lengths_and_room_that_lie_are_refused() {
     assert!(with(|_, offsets, _| offsets[9] = 3, 0).contains("expected offsets that rise"));
     assert!(with(|_, offsets, _| offsets[3000] = 3001, 0).contains("of 3000"));
 }
-
-#[test]
-fn a_dictionary_is_ascii_if_all_of_its_tokens_are() {
-    let are_ascii = |bytes: &[u8], offsets: &[u32]| Tokens::read(bytes, offsets).unwrap().are_ascii();
-    assert!(are_ascii(b"abcdef", &[0, 4, 6]));
-    assert!(!are_ascii("abcdé".as_bytes(), &[0, 4, 6]));
-    // What lies outside of all tokens does not matter.
-    assert!(are_ascii("abcdé".as_bytes(), &[0, 3, 4]));
-}

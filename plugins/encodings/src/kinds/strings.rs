@@ -166,22 +166,17 @@ fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
     by_integers!(job, array, values => Ok(values.iter().map(|value| value.index() as u64).collect()))
 }
 
-/// The array of what `decode` writes: values of these lengths, one after the other, at most so many bytes; all of them ASCII, as
-/// far as is known.
+/// The array of what `decode` writes: values of these lengths, one after the other, at most so many bytes.
 fn decoded(
     job: &Job<'_>,
     lengths: &[u64],
     most: usize,
-    is_ascii: bool,
     validity: Validity,
     decode: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<DeviceArray> {
     let bytes = in_node(&job.node, coded::decoded_bytes(lengths, most))?;
     let data = job.make(bytes, |to| {
         in_node(&job.node, decode(to))?;
-        if is_ascii {
-            return Ok(());
-        }
         check_text(job, &validity, |bits| utf8::by_lengths(lengths, to, bits))
     })?;
     of_views(job, Some(data), validity, |bytes, to| views::from_lengths(lengths, bytes, to))
@@ -209,7 +204,7 @@ pub(crate) fn fsst_of(
     let codes = buffers[2].as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let codes: &[u8] = codes.as_ref().map_or(&[], |view| view);
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
-    decoded(job, &lengths, most, false, validity, |to| symbols.decode(codes, &offsets, &lengths, to))
+    decoded(job, &lengths, most, validity, |to| symbols.decode(codes, &offsets, &lengths, to))
 }
 
 fn check_onpair(node: &Node<'_>) -> Result<()> {
@@ -252,7 +247,7 @@ pub(crate) fn onpair_of(
     let codes = job.child(1)?;
     let values = Values::of(codes, job.stream)?;
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
-    decoded(job, &lengths, most, tokens.are_ascii(), validity, |to| match codes.data_type() {
+    decoded(job, &lengths, most, validity, |to| match codes.data_type() {
         DataType::UInt8 => tokens.decode(values.get::<u8>()?, &offsets, &lengths, to),
         _ => tokens.decode(values.get::<u16>()?, &offsets, &lengths, to),
     })
