@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crossdock_kernels::{Checks, Codes, IntType, Integers, Jobs, Marks, Source, TOKEN_BYTES, Views};
-use crossdock_memory::Buffer;
+use crossdock_memory::{Buffer, BufferMut};
 
 use super::{ROUNDS, Rows, noise};
 use crate::Result;
@@ -164,13 +164,7 @@ impl Rows<'_> {
         let data = data.freeze(self.stream)?;
         self.timed(&format!("{name}, views"), bytes, || {
             let mut checks = Checks::new();
-            let to = Views {
-                data: source(&data, bytes),
-                part: 31,
-                len: kind.values,
-                views: &mut views,
-                offsets: None,
-            };
+            let to = views_into(&data, bytes, kind.values, &mut views);
             let cells = checks.views_of_codes(text, &marks, told, to)?;
             match checks.run(stream)?.first_wrong(cells.wrong) {
                 None => Ok(()),
@@ -190,16 +184,15 @@ impl Rows<'_> {
             let data = data.freeze(stream)?;
             let mut views = stream.memory().alloc(stream, kind.values * 16)?;
             let mut checks = Checks::new();
-            let to = Views {
-                data: source(&data, bytes),
-                part: 31,
-                len: kind.values,
-                views: &mut views,
-                offsets: None,
-            };
+            let to = views_into(&data, bytes, kind.values, &mut views);
             checks.views_of_codes(text, &marks, told, to)?;
             checks.run(stream)?;
             Ok(())
         })
     }
+}
+
+/// Where the views of so many values go, into one part of data.
+fn views_into<'a, 'b>(data: &'a Buffer, bytes: usize, len: usize, views: &'b mut BufferMut) -> Views<'a, 'b> {
+    Views { data: source(data, bytes), part: 31, len, views, offsets: None }
 }

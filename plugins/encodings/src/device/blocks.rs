@@ -5,8 +5,7 @@ use crossdock_arrays::take::numbers;
 use crossdock_kernels::{BlockCodes, Checks, Deltas, Integers, Source, Words};
 use crossdock_plugin_api::Result;
 
-use super::parts::integers;
-use super::{OnDevice, always, room};
+use super::{OnDevice, always, integers, room};
 use crate::cpu::fastlanes::BLOCK;
 use crate::job::Job;
 use crate::kinds::blocks::{DELTA, RLE, delta_of, rle_of};

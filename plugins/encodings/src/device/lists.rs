@@ -4,8 +4,7 @@ use crossdock_arrays::DeviceArray;
 use crossdock_kernels::{Checks, Offsets, Words};
 use crossdock_plugin_api::Result;
 
-use super::parts::integers;
-use super::{OnDevice, always, room};
+use super::{OnDevice, always, integers, room};
 use crate::job::Job;
 use crate::kinds::lists::{LIST, of_offsets};
 

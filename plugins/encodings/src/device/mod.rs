@@ -11,6 +11,8 @@ mod repeat;
 mod strings;
 
 use crossdock_arrays::DeviceArray;
+use crossdock_arrays::take::numbers;
+use crossdock_kernels::{IntType, Integers, Numbers};
 use crossdock_memory::BufferMut;
 use crossdock_plugin_api::{Device, Result};
 
@@ -66,6 +68,13 @@ pub fn decode(kind: &Kind, job: &Job<'_>) -> Result<DeviceArray> {
         Some(kind) => (kind.decode)(job),
         None => (kind.decode)(job),
     }
+}
+
+/// The whole numbers of an array; `None` where there are none.
+fn integers(array: &DeviceArray) -> Option<Integers<'_>> {
+    let Numbers { buffer, at, len, width_bytes } = numbers(array)?;
+    let of = IntType { width_bytes, signed: array.data_type().is_signed_integer() };
+    Some(Integers { buffer, at, len, of })
 }
 
 /// Room for values on the device.

@@ -2,12 +2,13 @@
 
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::take::{self, numbers};
-use crossdock_kernels::Patches;
-use crossdock_kernels::{Checks, Halves, IntType, Integers, Lefts, Numbers, Part, Source, Step, Words};
+use crossdock_kernels::{
+    Checks, Halves, IntType, Integers, Lefts, Numbers, Part, Patches, Source, Step, Words,
+};
 use crossdock_memory::{Buffer, BufferMut};
 use crossdock_plugin_api::Result;
 
-use super::{OnDevice, always, misplaced, room};
+use super::{OnDevice, always, integers, misplaced, room};
 use crate::cpu::{alprd, date_time_parts};
 use crate::job::Job;
 use crate::kinds::chain::Patched;
@@ -24,13 +25,6 @@ pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: TIMESTAMP, suits: always, decode: timestamp },
     OnDevice { id: BYTES, suits: always, decode: bytes },
 ];
-
-/// The whole numbers of an array; `None` where there are none.
-pub(super) fn integers(array: &DeviceArray) -> Option<Integers<'_>> {
-    let Numbers { buffer, at, len, width_bytes } = numbers(array)?;
-    let of = IntType { width_bytes, signed: array.data_type().is_signed_integer() };
-    Some(Integers { buffer, at, len, of })
-}
 
 fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;

@@ -11,12 +11,10 @@ use crossdock_kernels::{
 use crossdock_memory::{Buffer, Result as MemoryResult};
 use crossdock_plugin_api::{Result, Validate};
 
-use super::parts::integers;
-use super::{OnDevice, room};
+use super::{OnDevice, always, integers, room};
 use crate::cpu::views::MOST_BYTES;
 use crate::job::Job;
 use crate::kinds::strings::{check_values, fsst_of, is_utf8, offsets_of, onpair_of, views_of};
-use crate::node::Node;
 use crate::validity::Validity;
 
 pub(super) const KINDS: &[OnDevice] = &[
@@ -25,10 +23,6 @@ pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: "vortex.fsst", suits: always, decode: fsst },
     OnDevice { id: "vortex.onpair", suits: always, decode: onpair },
 ];
-
-fn always(_node: &Node<'_>) -> Result<bool> {
-    Ok(true)
-}
 
 fn source(buffer: Option<&Buffer>, width: usize) -> Source<'_> {
     Source { buffer, at: 0, len: bytes_of(buffer) / width }

@@ -9,7 +9,7 @@ pub(crate) mod parts;
 mod plain;
 pub(crate) mod repeat;
 pub(crate) mod slots;
-pub mod strings;
+pub(crate) mod strings;
 
 use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
