@@ -28,17 +28,32 @@ DEVICE u32 state_before(const Codes& codes, u64 segment, u64& found) {
   return 0;
 }
 
+// At which bytes of their segment its codes begin.
+template <u32 WORDS>
+DEVICE void put_starts(u8* at, const u32 (&words)[WORDS]) {
+  u64 low = words[0] | (u64)words[1] << 32, high = words[WORDS - 2] | (u64)words[WORDS - 1] << 32;
+  if (WORDS == 4 && ((u64)at & 15) == 0) {
+    store128(at, Pair{low, high});
+  } else if (WORDS == 2 && ((u64)at & 7) == 0) {
+    store((u64*)at, low);
+  } else {
+#pragma unroll
+    for (u32 w = 0; w < WORDS; w++) put_bytewise(at + 4 * w, 4, words[w]);
+  }
+}
+
 // A warp a chunk: 1 << shift segments.
 template <class Coder>
-DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 shift, Target marks, Target sizes) {
-  u64 all = (codes.from.len / sizeof(typename Coder::Code) + Coder::EACH - 1) / Coder::EACH;
+DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 shift, Target marks, Target starts, Target sizes) {
+  // With one that has the place after the last code.
+  u64 all = codes.from.len / sizeof(typename Coder::Code) / Coder::EACH + 1;
   u64 found = NOTHING;
   u32 lane = threadIdx.x % 32;
 #pragma unroll 1
   for (u64 chunk = job.thread / 32; chunk < sizes.len / 8; chunk += job.threads / 32) {
     u64 begin = chunk << shift, end = min64(all, (chunk + 1) << shift);
     u32 first = 0, size = 0;
-    if (begin < end && begin * Coder::EACH < codes.last && end * Coder::EACH > codes.first) {
+    if (begin < end && begin * Coder::EACH <= codes.last && end * Coder::EACH > codes.first) {
       u32 state = 0;
       if constexpr (Coder::ESCAPES) state = first = state_before<Coder>(codes, begin, found);
 #pragma unroll 1
@@ -54,16 +69,25 @@ DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 s
           state = state_after(known, states, state);
           segment.resolve(own);
         }
-        u32 length = 0, without = 0;
-        segment.each(Coder::EACH, [&](u32, u32 code, bool known, bool itself) {
-          u32 bytes = known ? coder.length(code) : itself;
-          length += bytes;
-          without += bytes == 0;
+        u32 length = 0, with = 0, begins[Coder::EACH / 4];
+        segment.template each<Coder::EACH / 4>([&](u32 k, const u32(&four)[4]) {
+          u32 lengths = 0;
+#pragma unroll
+          for (u32 j = 0; j < 4; j++) lengths |= coder.length(four[j]) << (8 * j);
+          // Each byte becomes the sum of those up to it: none is above 128.
+          u32 sums = (lengths + length) * 0x01010101u;
+          begins[k / 4] = sums << 8 | length;
+          if (Coder::ESCAPES) begins[k / 4] |= bytes_of_bits(segment.escaped >> k);
+          length = sums >> 24;
+          with += __popc((lengths + 0x7f7f7f7fu) & 0x80808080u);
         });
-        if (without != segment.without()) {
-          segment.each(Coder::EACH, [&](u32 k, u32 code, bool known, bool) {
-            bool right = !known || coder.length(code) != 0 || (Coder::ESCAPES && code == ESCAPE);
-            if (!right) found = min64(found, (tile + lane) * Coder::EACH + k);
+        if (Coder::EACH - with != segment.without()) {
+          segment.each([&](u32 k, const u32(&four)[4]) {
+#pragma unroll
+            for (u32 j = 0; j < 4; j++) {
+              bool right = coder.length(four[j]) != 0 || (Coder::ESCAPES && four[j] == ESCAPE);
+              if (!right && (segment.inside >> (k + j) & 1) != 0) found = min64(found, (tile + lane) * Coder::EACH + k + j);
+            }
           });
         }
         u32 upto = length;
@@ -72,6 +96,7 @@ DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 s
           u32 lower = __shfl_sync(WARP, upto, lane - step);
           if (lane >= step) upto += lower;
         }
+        if ((tile + lane + 1) * Coder::EACH <= starts.len) put_starts(starts.at + (tile + lane) * Coder::EACH, begins);
         if (tile + lane < marks.len / 4) put_word<u32>(marks, tile + lane, (size + upto - length) | own << 31);
         size += __shfl_sync(WARP, upto, 31);
       }
@@ -82,17 +107,19 @@ DEVICE u64 measure(const Job& job, const Coder& coder, const Codes& codes, u32 s
 }
 
 KERNEL_BLOCKS(crossdock_measure_codes, 4) {
-  PARAMS(CODES, WIDTH, ESCAPES, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, TABLE, LENGTHS, SHIFT, MARKS, SIZES, TABLE_CELL, CELL);
+  PARAMS(CODES, WIDTH, ESCAPES, OFFSETS, OFFSET_WIDTH, OFFSET_SIGNED, TABLE, LENGTHS, SHIFT, MARKS, STARTS, SIZES, TABLE_CELL,
+         CELL);
   FIND_JOB;
-  __shared__ u64 words[256];
-  __shared__ u8 lengths[256];
+  __shared__ u64 words[SYMBOLS];
+  __shared__ u8 lengths[SYMBOLS];
   u64 width = job.value(WIDTH), shift = job.value(SHIFT);
   if (shift < 5 || shift > 24) return;
   Integers offsets = integers(job, OFFSETS);
   with_coder(width, job.value(ESCAPES) != 0, job.read(TABLE), job.read(LENGTHS), words, lengths, [&](auto coder, u64 wrong) {
     Codes codes = codes_of(job.read(CODES), sizeof(typename decltype(coder)::Code), offsets);
     report(job.write(TABLE_CELL), wrong);
-    report(job.write(CELL), measure(job, coder, codes, (u32)shift, job.write(MARKS), job.write(SIZES)));
+    u64 found = measure(job, coder, codes, (u32)shift, job.write(MARKS), job.write(STARTS), job.write(SIZES));
+    report(job.write(CELL), found);
   });
 }
 
@@ -142,46 +169,47 @@ struct Decoding {
   u32 shift;
   u64 group;
   ulonglong2 slices[THREADS / 32][SLICE / 2];
-  u64 words[256];
-  u8 lengths[256];
+  u64 words[SYMBOLS];
+  u8 lengths[SYMBOLS];
 };
 DEVICE Decoding& decoding() {
   __shared__ Decoding memory;
   return memory;
 }
 
+// A word of the block's slices.
+DEVICE u64& slice_word(u32 i) { return ((u64*)decoding().slices)[i]; }
+
 // A word in which others put their bytes, too.
-DEVICE void put_together(u64* at, u64 word) {
-  if ((u32)word != 0) atomicOr((u32*)at, (u32)word);
-  if (word >> 32 != 0) atomicOr((u32*)at + 1, (u32)(word >> 32));
+DEVICE void put_together(u32 i, u64 word) {
+  u32* at = (u32*)&slice_word(i);
+  if ((u32)word != 0) atomicOr(at, (u32)word);
+  if (word >> 32 != 0) atomicOr(at + 1, (u32)(word >> 32));
 }
 
-// Bytes, one after the other from byte `at` of a slice on. Only what others have no bytes in is stored as a whole.
+// Bytes, one after the other from a byte of the block's slices on. Only what others have no bytes in is stored as a whole.
 struct Writer {
-  u64* next;
-  u64* first;
+  // Words.
+  u32 next;
+  u32 first;
   u64 word;
   u64 head;
   // Bits of the word that are there.
   u32 bits;
 
-  __device__ __forceinline__ Writer(u64* slice, u32 at)
-      : next(slice + at / 8), first(next), word(0), head(0), bits(at % 8 * 8) {}
+  __device__ __forceinline__ explicit Writer(u32 at) : next(at / 8), first(next), word(0), head(0), bits(at % 8 * 8) {}
 
-  // As many as `length` says, at most 8; those behind are zero.
+  // As many as `length` says, at most 8; those behind are zero. Without a branch: of a warp's lanes one is always through with
+  // its word.
   __device__ __forceinline__ void put(u64 bytes, u32 length) {
     u32 end = bits + length * 8;
+    bool is_full = end >= 64, is_head = next == first;
     word |= bytes << bits;
-    if (end >= 64) {
-      if (next == first) {
-        head = word;
-      } else {
-        *next = word;
-      }
-      next++;
-      // Nothing is shifted by 64.
-      word = bytes >> 8 >> (56 - bits);
-    }
+    if (is_full && !is_head) slice_word(next) = word;
+    head = is_full && is_head ? word : head;
+    // Nothing is shifted by 64.
+    word = is_full ? bytes >> 8 >> (56 - bits) : word;
+    next += is_full;
     bits = end % 64;
   }
 
@@ -205,6 +233,7 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
   const Bytes &marks = decoding().marks, &bases = decoding().bases;
   const Target& to = decoding().to;
   u32 lane = threadIdx.x % 32;
+  const u32 SLICE_AT = threadIdx.x / 32 * SLICE;
   ulonglong2* slice = decoding().slices[threadIdx.x / 32];
   // The vector of the target that the slice's first becomes, the bytes in it that are another warp's, and those that are there.
   u64 chunk = tile * 32 >> decoding().shift;
@@ -221,22 +250,30 @@ DEVICE void decode_tiles(const Coder& coder, u64 tile, u64 end) {
     segment.resolve(mark >> 31);
     u32 own = mark & ~ITSELF, low = __shfl_sync(WARP, own, 0);
     // Whatever a mark says, the lane stays within its slice.
-    Writer writer((u64*)slice, held + (u32)min64(own - low, lane * SEGMENT_BYTES));
+    Writer writer(SLICE_AT * 8 + held + (u32)min64(own - low, lane * SEGMENT_BYTES));
     if (segment.inside != 0) {
-      segment.each(Coder::EACH, [&](u32, u32 code, bool known, bool itself) {
-        u32 length = known ? coder.length(code) : itself;
-        Pair bytes = known ? coder.bytes(code) : Pair{itself ? code : 0, 0};
-        if (Coder::ESCAPES) {
-          writer.put(bytes.low, length);
-        } else {
-          writer.put(bytes.low, length < 8 ? length : 8);
-          if (length > 8) writer.put(bytes.high, length - 8);
+      segment.each([&](u32, const u32(&four)[4]) {
+        u32 lengths[4];
+        Pair bytes[4];
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+          lengths[j] = coder.length(four[j]);
+          bytes[j] = coder.bytes(four[j]);
+        }
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+          if (Coder::ESCAPES) {
+            writer.put(bytes[j].low, lengths[j]);
+          } else {
+            writer.put(bytes[j].low, lengths[j] < 8 ? lengths[j] : 8);
+            if (lengths[j] > 8) writer.put(bytes[j].high, lengths[j] - 8);
+          }
         }
       });
       writer.finish();
     }
     __syncwarp();
-    u32 at = (u32)(writer.next - (u64*)slice) * 8 + writer.bits / 8;
+    u32 at = (writer.next - SLICE_AT) * 8 + writer.bits / 8;
     held = __shfl_sync(WARP, at, highest(__ballot_sync(WARP, segment.inside != 0)));
     u32 vectors = held / 16;
     if (vectors == 0) continue;

@@ -12,6 +12,18 @@
 #define ITSELF_FIRST 0x8000000000000000ull
 // Bytes that a segment decodes to at most.
 #define SEGMENT_BYTES 128
+// Symbols, and behind them every byte as one of its own, for a code that stands for itself.
+#define SYMBOLS 512
+// What stands, instead of at which byte of its segment it begins, for a code that stands for itself.
+#define NO_START 255u
+
+// One that lies where it should not; one copy, since it is rare.
+static __device__ __noinline__ i64 integer_anywhere(Bytes from, u64 i, u32 width, bool is_signed) {
+  u64 word = bytewise(from.at + i * width, width);
+  if (width == 8) return is_signed ? (i64)word : wide(word);
+  u32 shift = 64 - 8 * width;
+  return is_signed ? (i64)(word << shift) >> shift : (i64)word;
+}
 
 // Whole numbers of any type: three arguments of a job.
 struct Integers {
@@ -21,6 +33,35 @@ struct Integers {
 
   __device__ __forceinline__ u64 n() const { return width == 0 ? 0 : from.len / width; }
   __device__ __forceinline__ i64 operator[](u64 i) const { return integer_at(from, i, width, is_signed); }
+
+  // Of those from number `first` on several, from the `at`-th on and 32 apart, which lie before the `stop`-th. All are under way
+  // together.
+  template <u32 AT_ONCE>
+  __device__ __forceinline__ void load(u64 first, u32 at, u32 stop, i64* to) const {
+    if (is_aligned(from, width)) {
+      const u8* begin = from.at + first * width;
+      switch (width << 1 | is_signed) {
+        case 2: return load_words<AT_ONCE>((const u8*)begin, at, stop, to);
+        case 3: return load_words<AT_ONCE>((const i8*)begin, at, stop, to);
+        case 4: return load_words<AT_ONCE>((const u16*)begin, at, stop, to);
+        case 5: return load_words<AT_ONCE>((const i16*)begin, at, stop, to);
+        case 8: return load_words<AT_ONCE>((const u32*)begin, at, stop, to);
+        case 9: return load_words<AT_ONCE>((const i32*)begin, at, stop, to);
+        case 16: return load_words<AT_ONCE>((const u64*)begin, at, stop, to);
+        case 17: return load_words<AT_ONCE>((const i64*)begin, at, stop, to);
+      }
+    }
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) {
+      to[k] = at + k * 32 < stop ? integer_anywhere(from, first + at + k * 32, width, is_signed) : 0;
+    }
+  }
+
+  template <u32 AT_ONCE, class T>
+  static __device__ __forceinline__ void load_words(const T* from, u32 at, u32 stop, i64* to) {
+#pragma unroll
+    for (u32 k = 0; k < AT_ONCE; k++) to[k] = at + k * 32 < stop ? wide(__ldg(from + (at + k * 32))) : 0;
+  }
 };
 
 DEVICE Integers integers(const Job& job, u32 at) {
@@ -34,12 +75,12 @@ struct Symbols {
   typedef u8 Code;
   static const u32 EACH = 16;
   static const bool ESCAPES = true;
-  // Of all 256 codes, shared by a block; what is no symbol has no bytes.
+  // Shared by a block; what is no symbol, as an escape, has no bytes.
   const u64* words;
   const u8* lengths;
 
-  __device__ __forceinline__ u32 length(u32 code) const { return lengths[code]; }
-  __device__ __forceinline__ Pair bytes(u32 code) const { return Pair{words[code], 0}; }
+  __device__ __forceinline__ u32 length(u32 symbol) const { return lengths[symbol]; }
+  __device__ __forceinline__ Pair bytes(u32 symbol) const { return Pair{words[symbol], 0}; }
 };
 
 // Codes that stand for up to 16 bytes each: OnPair's.
@@ -62,6 +103,9 @@ struct Tokens {
     return Pair{word_at<u64>(tokens, (u64)code * 2), word_at<u64>(tokens, (u64)code * 2 + 1)};
   }
 };
+
+// What none of the values' codes is.
+#define NO_TOKEN 0xffffffffu
 
 // Those codes that belong to values.
 struct Codes {
@@ -92,6 +136,9 @@ DEVICE u32 escapes_of(u32 word) {
   u32 high = ((word & 0x7f7f7f7fu) + 0x01010101u) & word & 0x80808080u;
   return ((high >> 7) * 0x01020408u) >> 24 & 0xf;
 }
+
+// All bits of each of 4 bytes whose bit is set.
+DEVICE u32 bytes_of_bits(u32 bits) { return ((bits & 0xf) * 0x00204081u & 0x01010101u) * 0xffu; }
 
 // The codes that lane after lane has before it.
 template <class Coder>
@@ -130,8 +177,13 @@ struct Segment {
     escapes = escaped = 0;
     if constexpr (Coder::ESCAPES) {
 #pragma unroll
-      for (u32 w = 0; w < BYTES / 4; w++) escapes |= escapes_of(words[w]) << (4 * w);
+      for (u32 w = 0; w < WORDS; w++) escapes |= escapes_of(words[w]) << (4 * w);
       escapes &= inside;
+      // What is no value's becomes an escape of nothing.
+      if (inside != ALL) {
+#pragma unroll
+        for (u32 w = 0; w < WORDS; w++) words[w] |= ~bytes_of_bits(inside >> (4 * w));
+      }
     }
   }
 
@@ -147,25 +199,26 @@ struct Segment {
   // How many codes stand for nothing as they should: escapes, and those that are none of the values'.
   __device__ __forceinline__ u32 without() const { return __popc(ALL & (~inside | (escapes & ~escaped))); }
 
-  // Calls `use` with the number of each code below `n`, or a few more, with the code, and whether the table says what it stands
-  // for; if not, then with whether it stands for itself, or for nothing. A few at a time, so that registers are enough for all.
-  template <class Use>
-  __device__ __forceinline__ void each(u32 n, const Use& use) const {
-    const u32 AT_ONCE = 4, BITS = 8 * sizeof(typename Coder::Code), STEP = AT_ONCE * BITS / 32;
-    u32 left[WORDS], itself = escaped & inside, known = ~escaped & inside;
+  // Calls `use` with four codes at a time, as the symbols or the tokens that they stand for, and with the number of the first;
+  // `UNROLL` times without waiting, where there are registers for it.
+  template <u32 UNROLL = 1, class Use>
+  __device__ __forceinline__ void each(const Use& use) const {
+    const u32 BITS = 8 * sizeof(typename Coder::Code), STEP = 4 * BITS / 32;
+    u32 left[WORDS], bits = Coder::ESCAPES ? escaped & inside : inside;
 #pragma unroll
     for (u32 w = 0; w < WORDS; w++) left[w] = words[w];
-#pragma unroll 1
-    for (u32 k = 0; k < n; k += AT_ONCE) {
+#pragma unroll UNROLL
+    for (u32 k = 0; k < EACH; k += 4) {
+      u32 codes[4];
 #pragma unroll
-      for (u32 j = 0; j < AT_ONCE; j++) {
-        u32 code = left[j * BITS / 32] >> (j * BITS % 32) & ((1u << BITS) - 1);
-        use(k + j, code, (known >> j & 1) != 0, (itself >> j & 1) != 0);
+      for (u32 j = 0; j < 4; j++) {
+        u32 code = left[j * BITS / 32] >> (j * BITS % 32) & ((1u << BITS) - 1), bit = bits >> j & 1;
+        codes[j] = Coder::ESCAPES ? code | bit << 8 : (bit != 0 ? code : NO_TOKEN);
       }
+      use(k, codes);
 #pragma unroll
       for (u32 w = 0; w + STEP < WORDS; w++) left[w] = left[w + STEP];
-      known >>= AT_ONCE;
-      itself >>= AT_ONCE;
+      bits >>= 4;
     }
   }
 };
@@ -175,6 +228,8 @@ struct Segment {
 DEVICE u64 share_symbols(Bytes table, Bytes lengths, u64* words, u8* shared_lengths) {
   u64 found = NOTHING;
   for (u32 code = threadIdx.x; code < 256; code += THREADS) {
+    words[256 + code] = code;
+    shared_lengths[256 + code] = 1;
     u32 length = 0;
     if (code < ESCAPE && code < lengths.len) {
       length = __ldg(lengths.at + code);

@@ -13,7 +13,8 @@ kernel!(
     c"crossdock_measure_codes",
     (
         codes: Read, width: Value, escapes: Value, offsets: Read, offset_width: Value, offset_signed: Value,
-        table: Read, lengths: Read, shift: Value, marks: Write, sizes: Write, table_cell: Write, cell: Write
+        table: Read, lengths: Read, shift: Value, marks: Write, starts: Write, sizes: Write,
+        table_cell: Write, cell: Write
     ),
     measure
 );
@@ -49,6 +50,9 @@ const TILE: usize = 32;
 /// Most chunks, for one block to add up.
 const MOST_CHUNKS: usize = 1 << 14;
 
+/// What stands, instead of at which byte of its segment it begins, for a code that stands for itself.
+const NO_START: u8 = 255;
+
 /// Bytes of a token in its table.
 pub const TOKEN_BYTES: usize = 16;
 
@@ -75,6 +79,8 @@ pub struct Marks<B> {
     marks: B,
     /// Of each chunk, at which byte it begins.
     bases: B,
+    /// Of each code, at which byte of its segment it begins: one each.
+    starts: B,
 }
 
 impl<'a> Codes<'a> {
@@ -83,8 +89,9 @@ impl<'a> Codes<'a> {
         if self.escapes { 16 } else { 8 }
     }
 
+    /// With one that has the place after the last code.
     fn segments(&self) -> usize {
-        self.codes.len.div_ceil(self.each())
+        self.codes.len / self.each() + 1
     }
 
     fn tiles(&self) -> usize {
@@ -92,7 +99,7 @@ impl<'a> Codes<'a> {
     }
 
     /// A chunk has `1 << shift` segments, which are whole tiles.
-    pub(crate) fn shift(&self) -> u32 {
+    fn shift(&self) -> u32 {
         let tiles = self.tiles().div_ceil(MOST_CHUNKS).max(1).next_power_of_two();
         tiles.ilog2() + TILE.ilog2()
     }
@@ -101,7 +108,7 @@ impl<'a> Codes<'a> {
         self.segments().div_ceil(1 << self.shift())
     }
 
-    pub(crate) fn args(&self) -> Result<[JobArg<'a>; 9]> {
+    fn args(&self) -> Result<[JobArg<'a>; 9]> {
         let width = self.width_bytes;
         if !(width == 1 || width == 2 && !self.escapes) {
             return Err(Error::internal(format!("a kernel was asked for codes of {width} bytes")));
@@ -119,24 +126,39 @@ impl<'a> Codes<'a> {
             JobArg::Value(self.shift().into()),
         ])
     }
+
+    /// What [`Begins`] are told.
+    pub(crate) fn begins_args(&self, marks: &'a Marks<Buffer>) -> Result<[JobArg<'a>; 9]> {
+        let [offsets, width, signed] = self.offsets.args_by_width()?;
+        let [marks, bases, starts] = marks.args();
+        let (n, each) = (self.codes.len as u64, u64::from(self.each().ilog2()));
+        let shift = JobArg::Value(self.shift().into());
+        Ok([JobArg::Value(n), JobArg::Value(each), offsets, width, signed, shift, marks, bases, starts])
+    }
 }
 
 impl Marks<BufferMut> {
     /// Room for those of such codes.
     pub fn room(stream: &Stream, codes: &Codes<'_>) -> Result<Self> {
         let marks = stream.memory().alloc(stream, codes.segments().saturating_mul(4))?;
-        Ok(Self { marks, bases: stream.memory().alloc(stream, codes.chunks().saturating_mul(8))? })
+        let bases = stream.memory().alloc(stream, codes.chunks().saturating_mul(8))?;
+        let starts = stream.memory().alloc(stream, codes.segments().saturating_mul(codes.each()))?;
+        Ok(Self { marks, bases, starts })
     }
 
     /// To decode with.
     pub fn freeze(self, stream: &Stream) -> Result<Marks<Buffer>> {
-        Ok(Marks { marks: self.marks.freeze(stream)?, bases: self.bases.freeze(stream)? })
+        let [marks, bases, starts] =
+            [self.marks, self.bases, self.starts].map(|buffer| buffer.freeze(stream));
+        Ok(Marks { marks: marks?, bases: bases?, starts: starts? })
     }
 }
 
 impl Marks<Buffer> {
-    pub(crate) fn args(&self) -> [JobArg<'_>; 2] {
-        [&self.marks, &self.bases].map(|buffer| JobArg::Read(buffer, 0, buffer.len().unwrap_or(0)))
+    /// Marks, bases, and starts.
+    fn args(&self) -> [JobArg<'_>; 3] {
+        [&self.marks, &self.bases, &self.starts]
+            .map(|buffer| JobArg::Read(buffer, 0, buffer.len().unwrap_or(0)))
     }
 }
 
@@ -159,6 +181,7 @@ impl<'a> Checks<'a> {
         let chunks = codes.chunks();
         let to = [
             JobArg::write(&mut marks.marks, 0, codes.segments() * 4)?,
+            JobArg::write(&mut marks.starts, 0, codes.segments() * codes.each())?,
             JobArg::write(&mut marks.bases, 0, chunks * 8)?,
             JobArg::Cells(table, 1),
             JobArg::Cells(code, 1),
@@ -207,23 +230,66 @@ impl<'a> Jobs<'a> {
     ) -> Result<()> {
         let (group, blocks) = groups(codes.tiles());
         let to = [JobArg::Value(group as u64), JobArg::write(to, at, bytes)?];
-        let args = codes.args()?.into_iter().chain(marks.args()).chain(to);
+        let [marks, bases, _] = marks.args();
+        let args = codes.args()?.into_iter().chain([marks, bases]).chain(to);
         self.push(&DECODE_CODES, blocks, args)
     }
 }
 
 /// The codes of a job, whose first arguments are those of [`Codes::args`].
-pub(crate) struct Coded<'a> {
+struct Coded<'a> {
     codes: &'a [u8],
     width: usize,
     escapes: bool,
     table: &'a [u8],
     lengths: &'a [u8],
-    pub(crate) offsets: Vec<i64>,
     /// Those that belong to values.
     first: usize,
     last: usize,
     shift: u32,
+}
+
+/// Which of `n` codes belong to values.
+fn those_of_values(offsets: &[i64], n: usize) -> (usize, usize) {
+    let place = |offset: Option<&i64>, least: usize| {
+        offset.map_or(0, |at| usize::try_from(*at).unwrap_or(0).clamp(least, n))
+    };
+    let first = place(offsets.first(), 0);
+    (first, place(offsets.last(), first))
+}
+
+/// Where codes begin that have been measured.
+pub(crate) struct Begins<'a> {
+    pub(crate) offsets: Vec<i64>,
+    first: usize,
+    last: usize,
+    each: u32,
+    shift: u32,
+    marks: &'a [[u8; 4]],
+    bases: &'a [[u8; 8]],
+    starts: &'a [u8],
+}
+
+impl<'a> Begins<'a> {
+    /// Of a job whose first arguments are those of [`Codes::begins_args`].
+    pub(crate) fn of(args: &Args<'a>) -> Option<Self> {
+        let offsets = integers(args.read(2)?, args.index(3)?, args.value(4)? != 0)?;
+        let (first, last) = those_of_values(&offsets, args.index(0)?);
+        let [each, shift] = [args.value(1)?, args.value(5)?].map(|number| number as u32);
+        let (marks, bases) = (args.read(6)?.as_chunks().0, args.read(7)?.as_chunks().0);
+        Some(Self { offsets, first, last, each, shift, marks, bases, starts: args.read(8)? })
+    }
+
+    /// The byte at which the code at an offset begins, or, after the last one, at which that ends; `None` where there is none
+    /// or that stands for itself.
+    pub(crate) fn begin(&self, offset: i64) -> Option<u64> {
+        let at = usize::try_from(offset).ok().filter(|at| (self.first..=self.last).contains(at))?;
+        let segment = at >> self.each;
+        let base = u64::from_ne_bytes(*self.bases.get(segment >> self.shift)?) & !(1 << 63);
+        let mark = u32::from_ne_bytes(*self.marks.get(segment)?) & !(1 << 31);
+        let start = self.starts.get(at).filter(|start| **start != NO_START)?;
+        Some(base + u64::from(mark) + u64::from(*start))
+    }
 }
 
 /// A code, in turn.
@@ -235,19 +301,14 @@ struct Code<'a> {
 }
 
 impl<'a> Coded<'a> {
-    pub(crate) fn of(args: &Args<'a>) -> Option<Self> {
+    fn of(args: &Args<'a>) -> Option<Self> {
         let (codes, width) = (args.read(0)?, args.index(1)?);
         let offsets = integers(args.read(3)?, args.index(4)?, args.value(5)? != 0)?;
-        let n = codes.len().checked_div(width)?;
-        let place = |offset: Option<&i64>, least: usize| {
-            offset.map_or(0, |at| usize::try_from(*at).unwrap_or(0).clamp(least, n))
-        };
-        let first = place(offsets.first(), 0);
-        let last = place(offsets.last(), first);
+        let (first, last) = those_of_values(&offsets, codes.len().checked_div(width)?);
         let escapes = args.value(2)? != 0;
         let (table, lengths) = (args.read(6)?, args.read(7)?);
         let shift = u32::try_from(args.value(8)?).ok()?;
-        Some(Self { codes, width, escapes, table, lengths, offsets, first, last, shift })
+        Some(Self { codes, width, escapes, table, lengths, first, last, shift })
     }
 
     fn each(&self) -> usize {
@@ -270,6 +331,7 @@ impl<'a> Coded<'a> {
         token.unwrap_or_default()
     }
 
+    /// Also the place after the last, as a code of no bytes.
     fn each_code(&self, mut visit: impl FnMut(Code<'a>)) {
         let mut itself = false;
         for at in self.first..self.last {
@@ -281,29 +343,17 @@ impl<'a> Coded<'a> {
             visit(Code { at, itself, bytes });
             itself = self.escapes && code == ESCAPE && !itself;
         }
-    }
-
-    /// The byte at which each code begins, and at which the last one ends, from the first code of the values on; `None` for
-    /// one that stands for itself.
-    pub(crate) fn begins(&self) -> (usize, Vec<Option<u64>>) {
-        let (mut byte, mut begins) = (0, Vec::new());
-        let mut escaped = false;
-        self.each_code(|code| {
-            begins.push((!code.itself).then_some(byte));
-            byte += code.bytes.len() as u64;
-            escaped = self.escapes && !code.itself && self.code(code.at) == ESCAPE;
-        });
-        begins.push((!escaped).then_some(byte));
-        (self.first, begins)
+        visit(Code { at: self.last, itself, bytes: &[] });
     }
 }
 
 fn measure(args: Args<'_>) -> Option<()> {
     let coded = Coded::of(&args)?;
-    let (marks, sizes) = (args.write(9)?.as_chunks_mut::<4>().0, args.write(10)?.as_chunks_mut::<8>().0);
+    let (marks, starts) = (args.write(9)?.as_chunks_mut::<4>().0, args.write(10)?);
+    let sizes = args.write(11)?.as_chunks_mut::<8>().0;
     let chunk_codes = coded.each() << coded.shift;
     let mut all = vec![0u64; sizes.len()];
-    let mut wrong = None;
+    let (mut wrong, mut begin) = (None, 0);
     coded.each_code(|code| {
         let chunk = code.at / chunk_codes;
         let Some(size) = all.get_mut(chunk) else { return };
@@ -315,21 +365,27 @@ fn measure(args: Args<'_>) -> Option<()> {
                 wrong = wrong.or(Some(code.at));
             }
         }
-        if let Some(mark) = marks.get_mut(code.at / coded.each())
-            && code.at.is_multiple_of(coded.each())
-        {
-            *mark = (*size as u32 & !(1 << 31) | u32::from(code.itself) << 31).to_ne_bytes();
+        let own = *size as u32 & !(1 << 31);
+        if code.at.is_multiple_of(coded.each()) || code.at == coded.first {
+            begin = if code.at.is_multiple_of(coded.each()) { own } else { 0 };
+            if let Some(mark) = marks.get_mut(code.at / coded.each()) {
+                *mark = (begin | u32::from(code.itself) << 31).to_ne_bytes();
+            }
+        }
+        if let Some(start) = starts.get_mut(code.at) {
+            *start = if code.itself { NO_START } else { (own - begin) as u8 };
         }
         *size += code.bytes.len() as u64;
-        if code.bytes.is_empty() && !(coded.escapes && coded.code(code.at) == ESCAPE) {
+        let is_escape = coded.escapes && coded.code(code.at) == ESCAPE;
+        if code.bytes.is_empty() && !is_escape && code.at < coded.last {
             wrong = wrong.or(Some(code.at));
         }
     });
     sizes.iter_mut().zip(all).for_each(|(to, size)| *to = size.to_ne_bytes());
     let bad = |length: &u8| !(1..=8).contains(length);
     let table = coded.lengths.iter().take(ESCAPE).position(bad).filter(|_| coded.escapes);
-    args.found(11, table)?;
-    args.found(12, wrong)
+    args.found(12, table)?;
+    args.found(13, wrong)
 }
 
 fn add_sizes(args: Args<'_>) -> Option<()> {

@@ -118,12 +118,7 @@ pub(crate) fn groups(pieces: usize) -> (usize, u32) {
     (group, warps_of(pieces.div_ceil(group)))
 }
 
-/// For one whose threads take eight values each.
-pub(crate) fn value_blocks(values: usize) -> u32 {
-    values.div_ceil(THREADS * 8).clamp(1, 65536) as u32
-}
-
-/// Likewise for one that ends in an addition to a cell by each block.
+/// For one that ends in an addition to a cell by each block.
 pub(crate) fn summing_blocks(bytes: usize) -> u32 {
     wave_blocks(bytes / 4)
 }

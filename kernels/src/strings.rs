@@ -2,9 +2,9 @@
 
 use crossdock_memory::{Buffer, BufferMut, Result};
 
-use crate::codes::{Coded, Codes, Marks};
+use crate::codes::{Begins, Codes, Marks};
 use crate::door::Args;
-use crate::jobs::{JobArg, value_blocks};
+use crate::jobs::{JobArg, chunks};
 use crate::table::kernel;
 use crate::words::integers;
 use crate::{Checks, Integers, Source};
@@ -22,14 +22,17 @@ kernel!(
     VIEWS_OF_CODES,
     c"crossdock_views_of_codes",
     (
-        codes: Read, width: Value, escapes: Value, offsets: Read, offset_width: Value, offset_signed: Value,
-        table: Read, lengths: Read, shift: Value, marks: Read, bases: Read, told: Read, told_width: Value,
-        told_signed: Value, data: Read, part: Value, views: Write, ends: Write, over: Write, cell: Write
+        n: Value, each: Value, offsets: Read, offset_width: Value, offset_signed: Value, shift: Value,
+        marks: Read, bases: Read, starts: Read, told: Read, told_width: Value, told_signed: Value, data: Read,
+        part: Value, views: Write, ends: Write, over: Write, cell: Write
     ),
     by_codes
 );
 
 const BYTES: usize = 16;
+
+/// Values that the warps of a block take at a time.
+const TILE: usize = 2048;
 const IN_PLACE: usize = 12;
 
 /// What is made of values: their views, and what says where they lie.
@@ -65,7 +68,7 @@ impl Views<'_, '_> {
 impl<'a> Checks<'a> {
     /// Makes the views of values that lie between offsets.
     pub fn views_of_offsets(&mut self, offsets: Integers<'a>, views: Views<'a, '_>) -> Result<Viewed> {
-        let (cells, blocks) = (self.viewed(&views), value_blocks(views.len));
+        let (cells, blocks) = (self.viewed(&views), chunks(views.len.div_ceil(TILE)));
         let args = offsets.args_by_width()?.into_iter().chain(views.args(cells)?);
         self.push(&VIEWS_OF_OFFSETS, blocks, args)?;
         Ok(cells)
@@ -80,13 +83,9 @@ impl<'a> Checks<'a> {
         told: Integers<'a>,
         views: Views<'a, '_>,
     ) -> Result<Viewed> {
-        let (cells, blocks) = (self.viewed(&views), value_blocks(views.len));
-        let args = codes
-            .args()?
-            .into_iter()
-            .chain(marks.args())
-            .chain(told.args_by_width()?)
-            .chain(views.args(cells)?);
+        let (cells, blocks) = (self.viewed(&views), chunks(views.len.div_ceil(TILE)));
+        let told = told.args_by_width()?;
+        let args = codes.begins_args(marks)?.into_iter().chain(told).chain(views.args(cells)?);
         self.push(&VIEWS_OF_CODES, blocks, args)?;
         Ok(cells)
     }
@@ -119,12 +118,9 @@ fn by_offsets(args: Args<'_>) -> Option<()> {
 }
 
 fn by_codes(args: Args<'_>) -> Option<()> {
-    let coded = Coded::of(&args)?;
-    let told = integers(args.read(11)?, args.index(12)?, args.value(13)? != 0)?;
-    let (first, begins) = coded.begins();
-    make(&args, 14, &coded.offsets, Some(&told), |at| {
-        *begins.get(usize::try_from(at).ok()?.checked_sub(first)?)?
-    })
+    let begins = Begins::of(&args)?;
+    let told = integers(args.read(9)?, args.index(10)?, args.value(11)? != 0)?;
+    make(&args, 12, &begins.offsets, Some(&told), |at| begins.begin(at))
 }
 
 /// Views, from argument `at` on: `begin` says at which byte the value begins whose offset it is given.
