@@ -8,6 +8,7 @@
 #include "gather.cu"
 #include "indices.cu"
 #include "lanes.cu"
+#include "lists.cu"
 #include "map.cu"
 #include "nested.cu"
 #include "null_count.cu"

@@ -8,6 +8,7 @@ mod codes;
 mod common;
 mod decode;
 mod lists;
+mod moved_lists;
 mod numbers;
 mod parts;
 mod tensors;
@@ -35,6 +36,9 @@ const ORACLES: &[(&str, Oracle)] = &[
     ("crossdock_rebase_offsets", lists::rebase),
     ("crossdock_convert_offsets", lists::convert),
     ("crossdock_check_list_views", lists::list_views),
+    ("crossdock_measure_lists", moved_lists::place),
+    ("crossdock_place_lists", moved_lists::place),
+    ("crossdock_name_elements", moved_lists::name),
     ("crossdock_check_run_ends", lists::run_ends),
     ("crossdock_check_union", lists::union),
     ("crossdock_check_indices", lists::indices),
