@@ -1,10 +1,14 @@
 //! Values by their numbers, and values in runs, on any device.
 
+mod nested;
+
 use arrow_schema::DataType;
 use crossdock_kernels::{Checks, Jobs, Numbers, Source, pack_bytes, unpack_bits};
-use crossdock_memory::{Buffer, Result, Stream};
+use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
+use nested::Rows;
+pub use nested::{Gathered, WrongLists, gather, takes};
 
 /// How the values of a type lie in their first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +71,13 @@ impl Slots {
         Ok(Self { buffer: Some(ones.freeze(stream)?), at: 0, width: 1, len })
     }
 
+    /// The number of each of so many rows.
+    fn of_rows(stream: &Stream, len: usize) -> Result<Self> {
+        let width = Rows::width_of(len);
+        let buffer = nested::counted(stream, len, 1, width)?;
+        Ok(Self { buffer: Some(buffer), at: 0, width, len })
+    }
+
     /// For kernels.
     pub fn source(&self) -> Source<'_> {
         Source { buffer: self.buffer.as_ref(), at: self.at, len: self.len }
@@ -79,7 +90,7 @@ pub type Taken = std::result::Result<DeviceArray, u64>;
 /// The values that codes (integers of any width) number; null where the code is, or its value. Blocks until it is known that
 /// every code numbers one.
 ///
-/// `values` lie in slots: see [`Slot::of`].
+/// `values` are of a type of which [`takes`] says that they can be taken.
 pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Result<Taken> {
     let len = codes.len();
     let Some(names) = numbers(codes) else { return DeviceArray::empty(values.data_type()).map(Ok) };
@@ -100,7 +111,7 @@ pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Resul
 /// For each of `len` places, from place `first` on, the value of the run that it is in: the first whose end (integers of any
 /// width, which rise) is above it. Blocks until it is known that they do, and that the last reaches the last place.
 ///
-/// `values` lie in slots: see [`Slot::of`].
+/// `values` are of a type of which [`takes`] says that they can be taken.
 pub fn expand_runs(
     stream: &Stream,
     values: &DeviceArray,
@@ -136,10 +147,9 @@ fn led(
     outer: Option<Validity>,
     lead: &Lead<'_>,
 ) -> Result<Taken> {
+    let values = &resolved(stream, values)?;
     let data_type = values.data_type();
-    let slot = Slot::of(data_type).ok_or_else(|| {
-        crossdock_memory::Error::internal(format!("values of {data_type} have no slots to take"))
-    })?;
+    let Some(slot) = Slot::of(data_type) else { return led_rows(stream, values, len, outer, lead) };
     let mut made = match lead(&Slots::of(stream, values, slot)?)? {
         Ok(made) => made,
         Err(wrong) => return Ok(Err(wrong)),
@@ -147,6 +157,53 @@ fn led(
     if slot == Slot::Bit {
         made = bits_of_bytes(stream, &made, len)?;
     }
+    let validity = match led_validity(stream, values, len, outer, lead)? {
+        Ok(validity) => validity,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let null_count = if validity.is_none() { Some(0) } else { None };
+    let bits = aligned(stream, validity.as_ref(), len)?;
+    let variadic = values.layout().variadic;
+    let data = values.buffers().iter().skip(2).filter(|_| variadic).cloned();
+    let buffers = [bits, Some(made)].into_iter().chain(data).collect();
+    DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None).map(Ok)
+}
+
+/// The same array, with the lengths of all that views point into, which a stranger's tell apart from the buffers.
+fn resolved(stream: &Stream, array: &DeviceArray) -> Result<DeviceArray> {
+    let mut array = array.clone();
+    array.resolve_sizes(stream)?;
+    Ok(array)
+}
+
+/// Of values that are arrays themselves: what leads to values leads to the numbers of their rows, too.
+fn led_rows(
+    stream: &Stream,
+    values: &DeviceArray,
+    len: usize,
+    outer: Option<Validity>,
+    lead: &Lead<'_>,
+) -> Result<Taken> {
+    if !takes(values.data_type()) {
+        return Err(Error::internal(format!("values of {} are not taken by their rows", values.data_type())));
+    }
+    let numbered = Slots::of_rows(stream, values.len())?;
+    let rows = match lead(&numbered)? {
+        Ok(rows) => rows,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let rows = Rows { buffer: &rows, len, width: numbered.width, valid: outer.as_ref() };
+    nested::take_rows(stream, values, rows).map(Ok)
+}
+
+/// Where what is wanted of values is valid: `outer` says it of what was named, `lead` leads to what the values say.
+fn led_validity(
+    stream: &Stream,
+    values: &DeviceArray,
+    len: usize,
+    outer: Option<Validity>,
+    lead: &Lead<'_>,
+) -> Result<std::result::Result<Option<Validity>, u64>> {
     let inner = match Slots::of_validity(stream, values)? {
         Some(valid) => match lead(&valid)? {
             Ok(bytes) => Some((bits_of_bytes(stream, &bytes, len)?, 0)),
@@ -154,13 +211,12 @@ fn led(
         },
         None => None,
     };
-    let validity = both(stream, outer, inner, len)?;
-    let null_count = if validity.is_none() { Some(0) } else { None };
-    let bits = validity.map(|(bits, first)| from_first_bit(stream, &bits, first, len)).transpose()?;
-    let variadic = values.layout().variadic;
-    let data = values.buffers().iter().skip(2).filter(|_| variadic).cloned();
-    let buffers = [bits, Some(made)].into_iter().chain(data).collect();
-    DeviceArray::try_new(data_type.clone(), len, 0, null_count, buffers, Vec::new(), None).map(Ok)
+    both(stream, outer, inner, len).map(Ok)
+}
+
+/// A bitmap from its first bit on.
+fn aligned(stream: &Stream, validity: Option<&Validity>, len: usize) -> Result<Option<Buffer>> {
+    validity.map(|(bits, first)| from_first_bit(stream, bits, *first, len)).transpose()
 }
 
 /// Whole numbers of an array of integers; `None` where there are none.
