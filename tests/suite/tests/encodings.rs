@@ -278,3 +278,62 @@ fn what_lies_in_parts_and_in_chunks_is_decoded_where_it_is_wanted() {
         assert_eq!(host[0], NodePlan::Plugin(Device::CPU), "{id}");
     }
 }
+
+#[test]
+fn values_that_are_arrays_or_long_are_decoded_where_they_are_wanted() {
+    let session = session(Device::CPU);
+    let field = |data_type: DataType| Field::new("", data_type, true);
+    let number = Arc::new(Field::new("item", DataType::Int64, true));
+    let types = [
+        DataType::List(number.clone()),
+        DataType::FixedSizeList(number.clone(), 2),
+        DataType::Struct(vec![number].into()),
+        DataType::Null,
+        DataType::Utf8View,
+        DataType::Decimal128(38, 0),
+        DataType::Decimal256(76, 0),
+    ];
+    let (code, place) = (Field::new("", DataType::UInt8, false), Field::new("", DataType::UInt64, false));
+    for data_type in types {
+        let held = field(data_type.clone());
+        // How its values are written makes no difference to where what stands above them is decoded.
+        let null = |n| node("vortex.constant", &held, n, &[], 1, 0);
+        let words = |field: &Field, n: u64| node("vortex.primitive", field, n, &[], 1, 0);
+        let (scalar, eight, one) = (&[8u8, 0][..], &[0u8; 8][..], &[1u8, 0, 0, 0, 0, 0, 0, 0][..]);
+        let item = field(DataType::List(Arc::new(Field::new("item", data_type, true))));
+        let trees = [
+            (vec![null(3)], vec![scalar]),
+            (
+                vec![node("vortex.dict", &held, 1, &[8, 1], 0, 2), words(&code, 1), null(1)],
+                vec![&eight[..1], scalar],
+            ),
+            (
+                vec![node("vortex.runend", &held, 1, &[8, 3, 16, 1], 0, 2), words(&place, 1), null(1)],
+                vec![one, scalar],
+            ),
+            (
+                vec![node("vortex.sparse", &held, 2, &[10, 4, 8, 1, 24, 3], 1, 2), words(&place, 1), null(1)],
+                vec![scalar, eight, scalar],
+            ),
+            (
+                vec![
+                    node("vortex.listview", &item, 1, &[8, 1, 16, 3, 24, 3], 0, 3),
+                    null(1),
+                    words(&place, 1),
+                    words(&place, 1),
+                ],
+                vec![scalar, eight, one],
+            ),
+        ];
+        for (nodes, buffers) in trees {
+            let id = nodes[0].encoding.clone();
+            let array = tree(&session, nodes, &buffers);
+            for device in [Device::cuda(7), Device::CPU] {
+                let plans = session.plan_decoding(&array, device).unwrap();
+                let there = [NodePlan::Plugin(device), NodePlan::Program(device)];
+                assert!(plans.iter().all(|plan| there.contains(plan)), "{id} of {held}: {plans:?}");
+            }
+            assert!(shown(&session, array).to_lowercase().contains("null"), "{id} of {held}");
+        }
+    }
+}

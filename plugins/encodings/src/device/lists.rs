@@ -1,14 +1,18 @@
 //! Lists.
 
 use crossdock_arrays::DeviceArray;
-use crossdock_kernels::{Checks, Offsets, Words};
+use crossdock_arrays::take::{WrongLists, gather};
+use crossdock_kernels::{Checks, Lists, Offsets, Words};
 use crossdock_plugin_api::Result;
 
-use super::{OnDevice, always, integers, room};
+use super::{OnDevice, always, integers, is_taken, room};
 use crate::job::Job;
-use crate::kinds::lists::{LIST, of_offsets};
+use crate::kinds::lists::{LIST, VIEW, of_offsets};
 
-pub(super) const KINDS: &[OnDevice] = &[OnDevice { id: LIST, suits: always, decode: list }];
+pub(super) const KINDS: &[OnDevice] = &[
+    OnDevice { id: LIST, suits: always, decode: list },
+    OnDevice { id: VIEW, suits: is_taken, decode: view },
+];
 
 fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
@@ -35,4 +39,26 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
         )));
     }
     of_offsets(job, to.freeze(job.stream)?, elements, validity)
+}
+
+fn view(job: &Job<'_>) -> Result<DeviceArray> {
+    let node = &job.node;
+    let validity = node.expect_children_and_validity(3)?.then_some(3);
+    let elements = job.child(0)?;
+    let (Some(begins), Some(sizes)) = (integers(job.child(1)?), integers(job.child(2)?)) else {
+        return DeviceArray::empty(node.data_type());
+    };
+    // Vortex asks of null ones, too, that they are within the elements.
+    let lists = Lists { begins, rest: sizes, ends: false, validity: None, elements: elements.len() };
+    let gathered = gather(job.stream, lists, elements).map_err(|error| error.context(node.raw.path()))?;
+    let (offsets, elements) = gathered.map_err(|wrong| match wrong {
+        WrongLists::Outside(at) => node.wrong(format_args!(
+            "lists within {} elements: expected offsets and sizes of such, got others as number {at}",
+            elements.len()
+        )),
+        WrongLists::TooMany => {
+            node.wrong("its lists have more elements together than offsets of 31 bits reach to")
+        }
+    })?;
+    of_offsets(job, offsets, elements, validity)
 }

@@ -6,18 +6,20 @@
 
 mod blocks;
 mod lists;
+mod nested;
 mod parts;
 mod repeat;
+mod sparse;
 mod strings;
 
 use crossdock_arrays::DeviceArray;
-use crossdock_arrays::take::numbers;
+use crossdock_arrays::take::{numbers, takes};
 use crossdock_kernels::{IntType, Integers, Numbers};
 use crossdock_memory::BufferMut;
 use crossdock_plugin_api::{Device, Result};
 
 use crate::job::Job;
-use crate::kinds::{self, Kind};
+use crate::kinds::Kind;
 use crate::node::Node;
 
 /// How the nodes of one id are decoded on a device.
@@ -44,6 +46,7 @@ const AS_IT_IS: &[&str] = &[
 fn found(id: &str) -> Option<&'static OnDevice> {
     let all = repeat::KINDS
         .iter()
+        .chain(sparse::KINDS)
         .chain(strings::KINDS)
         .chain(parts::KINDS)
         .chain(lists::KINDS)
@@ -96,7 +99,7 @@ fn always(_: &Node<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// Values of a slot each, which the host can name by a width; see [`kinds::slots`].
-fn has_slots(node: &Node<'_>) -> Result<bool> {
-    Ok(kinds::slots::slot(node).is_some())
+/// Of values that are taken by the numbers of their rows.
+fn is_taken(node: &Node<'_>) -> Result<bool> {
+    Ok(takes(node.data_type()))
 }

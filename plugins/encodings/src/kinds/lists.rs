@@ -14,10 +14,11 @@ use crate::node::{Node, in_node};
 use crate::wire::metadata::{List, ListView};
 
 pub(crate) const LIST: &str = "vortex.list";
+pub(crate) const VIEW: &str = "vortex.listview";
 
 pub const KINDS: &[Kind] = &[
     Kind { id: LIST, check: check_list, size: offsets_size, plan: None, decode: list },
-    Kind { id: "vortex.listview", check: check_view, size: offsets_size, plan: None, decode: view },
+    Kind { id: VIEW, check: check_view, size: offsets_size, plan: None, decode: view },
     Kind { id: "vortex.fixed_size_list", check: check_fixed, size: no_bytes, plan: None, decode: fixed },
     Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
 ];

@@ -20,13 +20,14 @@ use super::chain::ptype;
 
 pub(crate) const DICTIONARY: &str = "vortex.dict";
 pub(crate) const RUNS: &str = "vortex.runend";
+pub(crate) const SPARSE: &str = "vortex.sparse";
 pub(crate) const SEQUENCE: &str = "vortex.sequence";
 
 pub const KINDS: &[Kind] = &[
     Kind { id: DICTIONARY, check: check_dict, size: slots::size, plan: Some(plan_dict), decode: dict },
     Kind { id: RUNS, check: check_runs, size: slots::size, plan: None, decode: runs },
     Kind { id: "vortex.constant", check: check_constant, size: slots::size, plan: None, decode: constant },
-    Kind { id: "vortex.sparse", check: check_sparse, size: slots::size, plan: None, decode: sparse },
+    Kind { id: SPARSE, check: check_sparse, size: slots::size, plan: None, decode: sparse },
     Kind { id: SEQUENCE, check: check_sequence, size: fixed_size, plan: None, decode: sequence },
 ];
 

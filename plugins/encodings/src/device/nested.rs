@@ -1,0 +1,76 @@
+//! Values by the numbers of their rows, whatever they are: arrays, texts, decimals.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::take::take;
+use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_memory::{Buffer, BufferMut};
+use crossdock_plugin_api::{Device, Result};
+
+use crate::job::Job;
+use crate::node::Node;
+use crate::single;
+use crate::wire::scalar::Scalar;
+
+/// The one value of a scalar, made on the host and brought to the device.
+pub(super) fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
+    let stream = job.memory.default_stream(Device::CPU)?;
+    let node = Node { raw: job.node.raw, field: job.node.field.clone(), len: 1 };
+    let on_host = Job { node, below: Vec::new(), stream: &stream, ..*job };
+    let one = single::array(&on_host, job.node.data_type(), scalar)?;
+    only(job, &batch(one)?.move_to(job.stream, job.stream.device())?)
+}
+
+/// The values of two arrays, one after the other.
+pub(super) fn together(job: &Job<'_>, values: &DeviceArray, others: DeviceArray) -> Result<DeviceArray> {
+    // What has no buffers says not where it lies.
+    let there = |array| batch(array)?.lying_on(job.stream.device());
+    let parts = [there(values.clone())?, there(others)?];
+    let whole = DeviceBatch::concatenate(&parts, job.stream);
+    only(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
+}
+
+fn batch(array: DeviceArray) -> Result<DeviceBatch> {
+    let field = Field::new("", array.data_type().clone(), true);
+    DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), array.len(), vec![array])
+}
+
+fn only(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
+    batch.column(0).cloned().ok_or_else(|| job.node.wrong("its values came to nothing"))
+}
+
+/// Numbers of rows, one for each of the node's values.
+pub(super) struct Rows {
+    numbers: Buffer,
+    width: usize,
+}
+
+impl Rows {
+    /// Bytes of each, where so many rows are numbered.
+    pub(super) fn width_of(rows: usize) -> usize {
+        if u32::try_from(rows).is_ok() { 4 } else { 8 }
+    }
+
+    pub(super) fn of(numbers: Buffer, width: usize) -> Self {
+        Self { numbers, width }
+    }
+
+    /// The first row for each.
+    pub(super) fn first(job: &Job<'_>) -> Result<Self> {
+        let width = Self::width_of(0);
+        let bytes = job.node.len.saturating_mul(width);
+        let mut numbers: BufferMut = super::room(job, bytes)?;
+        job.stream.fill(&mut numbers, 0, bytes, 0)?;
+        Ok(Self { numbers: numbers.freeze(job.stream)?, width })
+    }
+
+    /// The values in these rows.
+    pub(super) fn take(self, job: &Job<'_>, values: &DeviceArray) -> Result<DeviceArray> {
+        let data_type = if self.width == 4 { DataType::UInt32 } else { DataType::UInt64 };
+        let buffers = vec![None, Some(self.numbers)];
+        let codes = DeviceArray::try_new(data_type, job.node.len, 0, Some(0), buffers, Vec::new(), None)?;
+        let taken = take(job.stream, values, &codes).map_err(|error| error.context(job.node.raw.path()))?;
+        taken.map_err(|at| job.node.wrong(format_args!("value {at} is of none of {} rows", values.len())))
+    }
+}
