@@ -42,6 +42,17 @@ impl<'a> Checks<'a> {
         self.jobs.push(row, blocks, args)
     }
 
+    /// The same, to run after the jobs of this kernel in the rounds before.
+    pub(crate) fn push_after(
+        &mut self,
+        row: &'static Row,
+        round: usize,
+        blocks: u32,
+        args: impl IntoIterator<Item = JobArg<'a>>,
+    ) -> Result<()> {
+        self.jobs.push_after(row, round, blocks, args)
+    }
+
     /// Launches all of them, in the order in which each kernel was first asked for, and waits for the answers, if there are
     /// to be any.
     pub fn run(self, stream: &Stream) -> Result<Findings> {
