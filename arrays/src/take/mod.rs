@@ -3,7 +3,7 @@
 mod nested;
 
 use arrow_schema::DataType;
-use crossdock_kernels::{Checks, Jobs, Numbers, Source, pack_bytes, unpack_bits};
+use crossdock_kernels::{Checks, IntType, Jobs, Numbers, Source, pack_bytes, unpack_bits};
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
@@ -95,6 +95,9 @@ pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Resul
     let len = codes.len();
     let Some(names) = numbers(codes) else { return DeviceArray::empty(values.data_type()).map(Ok) };
     let valid = codes.may_be_null();
+    if let Some(at) = first_negative(stream, values, codes, names)? {
+        return Ok(Err(at));
+    }
     let lead = |slots: &Slots| {
         let mut to = stream.memory().alloc(stream, len.saturating_mul(slots.width))?;
         let mut checks = Checks::new();
@@ -106,6 +109,24 @@ pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Resul
         }
     };
     led(stream, values, len, valid.clone(), &lead)
+}
+
+/// The first code that has a sign and numbers nothing: read without its sign it might number another value.
+fn first_negative(
+    stream: &Stream,
+    values: &DeviceArray,
+    codes: &DeviceArray,
+    names: Numbers<'_>,
+) -> Result<Option<u64>> {
+    if !codes.data_type().is_signed_integer() {
+        return Ok(None);
+    }
+    let of = IntType { width_bytes: names.width_bytes, signed: true };
+    let valid = codes.may_be_null();
+    let valid = valid.as_ref().map(|(bits, first)| (bits, *first));
+    let mut checks = Checks::new();
+    let cell = checks.indices(names.buffer, of, codes.offset(), codes.len(), valid, values.len() as u64)?;
+    Ok(checks.run(stream)?.first_wrong(cell))
 }
 
 /// For each of `len` places, from place `first` on, the value of the run that it is in: the first whose end (integers of any

@@ -12,7 +12,7 @@ import vortex_huge
 from capsules import Exporter
 from craft import boolean
 from flat import Tree
-from vortex_nodes import U1, U2, U4, constant, dtype_of, node, number, of, told
+from vortex_nodes import I1, U1, U2, U4, constant, dtype_of, node, number, of, told
 
 LONG = "a text of more than twelve bytes"
 ROW = pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string())), ("c", pa.bool_())])
@@ -206,3 +206,18 @@ def test_few_values_that_claim_very_much_are_refused(cuda):
             with pytest.raises((cd.OutOfMemoryError, cd.DataError, cd.UnsupportedError)) as refused:
                 session.from_vortex(Exporter(tree))
             assert "vortex." in str(refused.value), name
+
+
+def negative(code, name):
+    """A dictionary of more values than a code without its sign numbers."""
+    many = of("u4", *range(300))
+    tree = many if name == "numbers" else Tree.of(vx.array(pa.array(VALUES[name][1] * 60, VALUES[name][0])))
+    return node("vortex.dict", tree.dtype, 2, {1: 300, 2: I1}, [], [of("i1", 0, code), tree])
+
+
+@pytest.mark.parametrize("name", ["numbers", "lists", "texts", "rows"])
+@pytest.mark.parametrize("code", [-1, -128])
+def test_negative_codes_number_nothing(session, there, name, code):
+    for either in (session, there):
+        with pytest.raises(cd.DataError, match="vortex.dict"):
+            either.from_vortex(Exporter(negative(code, name)))

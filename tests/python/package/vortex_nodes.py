@@ -12,7 +12,7 @@ from flat import Tree
 from flatbuffer import Table, Vector, write
 from proto import Present
 
-U1, U2, U4, U8, I4, I8, F8 = (ptype_of(kind) for kind in ("u1", "u2", "u4", "u8", "i4", "i8", "f8"))
+U1, U2, U4, U8, I1, I4, I8, F8 = (ptype_of(kind) for kind in ("u1", "u2", "u4", "u8", "i1", "i4", "i8", "f8"))
 NULL = b"\x08\x00"
 MOST = (1 << 64) - 1
 
