@@ -39,6 +39,10 @@ pub(crate) trait Coder {
     fn refuse(&self, codes: &[Self::Code], value: usize) -> Error;
 }
 
+/// Whom decoders tell how far they are, group by group, while the group's bytes are still in the nearest cache: all bytes
+/// decoded until then, and how many values have ended among them, all as long as they say.
+pub type Told<'a> = dyn FnMut(&[u8], usize) -> Result<()> + 'a;
+
 /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`, and
 /// `lengths[i]` bytes.
 pub(crate) fn decode<C: Coder, O: Index, L: Index>(
@@ -47,6 +51,7 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
     offsets: &[O],
     lengths: &[L],
     out: &mut [u8],
+    told: &mut Told<'_>,
 ) -> Result<()> {
     let (mut ends, range) = Ends::new(offsets, lengths, codes.len())?;
     let codes = &codes[..range.end];
@@ -76,11 +81,13 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
         }
         code += taken;
         byte += bytes;
+        told(out.get(..byte).ok_or_else(|| ends.wrong(byte))?, ends.value)?;
     }
     while ends.code != usize::MAX {
         ends.pass(byte)?;
     }
-    same_len("decoded bytes", out.len(), byte)
+    same_len("decoded bytes", out.len(), byte)?;
+    told(out, lengths.len())
 }
 
 /// The sum of the values' lengths, for who makes room for them. More than `most`, which is what their codes can decode to,
@@ -97,7 +104,12 @@ pub fn decoded_bytes<L: Index>(lengths: &[L], most: usize) -> Result<usize> {
 }
 
 fn sum<L: Index>(lengths: &[L]) -> usize {
-    lengths.iter().fold(0, |sum, length| sum.saturating_add(length.index()))
+    let numbers = lengths.iter().map(|length| length.index());
+    match L::greatest(lengths).checked_mul(lengths.len()) {
+        // Of which the compiler takes many at once.
+        Some(_) => numbers.fold(0, usize::wrapping_add),
+        None => numbers.fold(0, usize::saturating_add),
+    }
 }
 
 /// Where values end, in turn: at which code, and at which decoded byte.

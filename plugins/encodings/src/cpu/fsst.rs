@@ -4,7 +4,7 @@
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::coded::{self, Coder, GROUP, NO_START, ROOM, Starts};
+use super::coded::{self, Coder, GROUP, NO_START, ROOM, Starts, Told};
 use super::words::Index;
 
 pub use super::coded::decoded_bytes;
@@ -72,15 +72,16 @@ impl Symbols {
     /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
     /// and `lengths[i]` bytes. Nulls have a range and a length, too.
     ///
-    /// On an error some may have been decoded already.
+    /// `told` is told of them in turn. On an error some may have been decoded already.
     pub fn decode<O: Index, L: Index>(
         &self,
         codes: &[u8],
         offsets: &[O],
         lengths: &[L],
         out: &mut [u8],
+        told: &mut Told<'_>,
     ) -> Result<()> {
-        coded::decode(self, codes, offsets, lengths, out).map_err(|e| e.context("fsst"))
+        coded::decode(self, codes, offsets, lengths, out, told).map_err(|e| e.context("fsst"))
     }
 }
 

@@ -59,7 +59,7 @@ proptest! {
         }).collect();
         let (codes, offsets, lengths, plain) = column(n, &values);
         let mut out = vec![0xaa; plain.len()];
-        symbols(n).decode(&codes, &offsets, &lengths, &mut out).unwrap();
+        symbols(n).decode(&codes, &offsets, &lengths, &mut out, &mut |_, _| Ok(())).unwrap();
         prop_assert_eq!(out, plain);
     }
 
@@ -70,7 +70,7 @@ proptest! {
         let mut offsets: Vec<u64> = cuts.iter().map(|c| u64::from(*c) % (codes.len() as u64 + 2)).collect();
         offsets.sort_unstable();
         let lengths = [size / 3, size / 3, size - 2 * (size / 3)];
-        let _ = symbols(n).decode(&codes, &offsets, &lengths, &mut vec![0; size as usize]);
+        let _ = symbols(n).decode(&codes, &offsets, &lengths, &mut vec![0; size as usize], &mut |_, _| Ok(()));
     }
 }
 
@@ -84,7 +84,7 @@ fn sizes_around_blocks_and_groups_decode() {
             }
             let (codes, offsets, lengths, plain) = column(251, &values);
             let mut out = vec![0xaa; plain.len()];
-            symbols(251).decode(&codes, &offsets, &lengths, &mut out).unwrap();
+            symbols(251).decode(&codes, &offsets, &lengths, &mut out, &mut |_, _| Ok(())).unwrap();
             assert_eq!(out, plain, "{n} {step}");
         }
     }
@@ -97,7 +97,9 @@ fn a_slice_begins_and_ends_within_the_codes() {
     let before: u64 = lengths[..100].iter().sum();
     let within: u64 = lengths[100..200].iter().sum();
     let mut out = vec![0; within as usize];
-    symbols(200).decode(&codes, &offsets[100..=200], &lengths[100..200], &mut out).unwrap();
+    symbols(200)
+        .decode(&codes, &offsets[100..=200], &lengths[100..200], &mut out, &mut |_, _| Ok(()))
+        .unwrap();
     assert_eq!(out, plain[before as usize..(before + within) as usize]);
 }
 
@@ -122,7 +124,13 @@ fn with(change: impl Fn(&mut Vec<u8>, &mut Vec<u32>, &mut Vec<u64>), out: isize)
     let values: Vec<Vec<u8>> = (0..3005u32).map(|i| vec![(i % 100) as u8]).collect();
     let (mut codes, mut offsets, mut lengths, plain) = column(100, &values);
     change(&mut codes, &mut offsets, &mut lengths);
-    refusal(symbols(100).decode(&codes, &offsets, &lengths, &mut vec![0; plain.len().strict_add_signed(out)]))
+    refusal(symbols(100).decode(
+        &codes,
+        &offsets,
+        &lengths,
+        &mut vec![0; plain.len().strict_add_signed(out)],
+        &mut |_, _| Ok(()),
+    ))
 }
 
 #[test]
@@ -179,9 +187,12 @@ fn offsets_that_fall_or_leave_the_codes_are_refused() {
     let leave = with(|_, offsets, _| offsets[3005] = 3006, 0);
     assert_eq!(leave, "fsst: values have the codes from 0 to 3006, of 3005");
     assert!(with(|_, offsets, _| offsets.truncate(3005), 0).contains("expected 3006, got 3005"));
-    let negative = symbols(9).decode(&[1, 2], &[-1i32, 2], &[5u8], &mut [0; 5]);
+    let negative = symbols(9).decode(&[1, 2], &[-1i32, 2], &[5u8], &mut [0; 5], &mut |_, _| Ok(()));
     assert!(refusal(negative).contains("from -1 to 2"));
-    assert!(refusal(symbols(9).decode::<u8, u8>(&[], &[], &[], &mut [])).contains("expected 1, got 0"));
+    assert!(
+        refusal(symbols(9).decode::<u8, u8>(&[], &[], &[], &mut [], &mut |_, _| Ok(())))
+            .contains("expected 1, got 0")
+    );
 }
 
 #[test]

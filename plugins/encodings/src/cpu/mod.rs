@@ -19,6 +19,7 @@ pub mod rle;
 pub mod run_end;
 pub mod sequence;
 pub mod sparse;
+pub mod texts;
 pub mod utf8;
 pub mod views;
 mod wide;

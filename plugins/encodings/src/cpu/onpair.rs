@@ -2,7 +2,7 @@
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::coded::{self, CODE_BYTES, Coder, GROUP, ROOM, Starts};
+use super::coded::{self, CODE_BYTES, Coder, GROUP, ROOM, Starts, Told};
 use super::words::Index;
 
 pub use super::coded::decoded_bytes;
@@ -79,16 +79,17 @@ impl Tokens {
     /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
     /// and `lengths[i]` bytes. Nulls have a range and a length, too.
     ///
-    /// On an error some may have been decoded already.
+    /// `told` is told of them in turn. On an error some may have been decoded already.
     pub fn decode<C: Index, O: Index, L: Index>(
         &self,
         codes: &[C],
         offsets: &[O],
         lengths: &[L],
         out: &mut [u8],
+        told: &mut Told<'_>,
     ) -> Result<()> {
         let coder = Codes { tokens: self, of: std::marker::PhantomData };
-        coded::decode(&coder, codes, offsets, lengths, out).map_err(|e| e.context("onpair"))
+        coded::decode(&coder, codes, offsets, lengths, out, told).map_err(|e| e.context("onpair"))
     }
 
     #[inline(always)]

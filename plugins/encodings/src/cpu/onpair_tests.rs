@@ -43,7 +43,16 @@ proptest! {
         let ends = values.iter().scan(0, |at, v| { *at += v.len() as u64; Some(*at) });
         let offsets: Vec<u64> = std::iter::once(0).chain(ends).collect();
         let mut out = vec![0xaa; plain.concat().len()];
-        tokens(n).decode(&values.concat(), &offsets, &lengths, &mut out).unwrap();
+        let mut told = Vec::new();
+        let mut tell = |bytes: &[u8], values| {
+            told.push((bytes.to_vec(), values));
+            Ok(())
+        };
+        tokens(n).decode(&values.concat(), &offsets, &lengths, &mut out, &mut tell).unwrap();
+        for (bytes, values) in &told {
+            prop_assert!(out.starts_with(bytes) && bytes.starts_with(&plain[..*values].concat()));
+        }
+        prop_assert_eq!(told.last(), Some(&(out.clone(), values.len())));
         prop_assert_eq!(out, plain.concat());
     }
 
@@ -51,7 +60,7 @@ proptest! {
     fn any_numbers_are_refused_or_decoded(
         n in 0usize..300, codes in proptest::collection::vec(0u16..310, 0..3000), size in 0u64..20_000
     ) {
-        let _ = tokens(n).decode(&codes, &[0, codes.len() as u64], &[size], &mut vec![0; size as usize]);
+        let _ = tokens(n).decode(&codes, &[0, codes.len() as u64], &[size], &mut vec![0; size as usize], &mut |_, _| Ok(()));
     }
 }
 
@@ -63,7 +72,7 @@ fn a_full_dictionary_is_decoded() {
     let last = token(n, 65535);
     assert_eq!(last.len(), 16);
     let mut out = [0; 16];
-    tokens.decode(&[65535u16], &[0u8, 1], &[16u8], &mut out).unwrap();
+    tokens.decode(&[65535u16], &[0u8, 1], &[16u8], &mut out, &mut |_, _| Ok(())).unwrap();
     assert_eq!(out, last[..]);
     let more = [&offsets[..], &[offsets[n] + 1]].concat();
     assert!(refusal(Tokens::read(&[&bytes[..], &[0]].concat(), &more)).contains("expected 1 to 65537"));
@@ -88,7 +97,7 @@ fn dictionaries_that_are_none_are_refused() {
     let moved: Vec<u32> = offsets.iter().map(|o| o + 9).collect();
     let tokens = Tokens::read(&[&[1; 9], &bytes[..]].concat(), &moved).unwrap();
     let mut out = [0; 3];
-    tokens.decode(&[2u8], &[0u8, 1], &[3u8], &mut out).unwrap();
+    tokens.decode(&[2u8], &[0u8, 1], &[3u8], &mut out, &mut |_, _| Ok(())).unwrap();
     assert_eq!(out, token(20, 2)[..]);
 }
 
@@ -100,7 +109,7 @@ fn with(change: impl Fn(&mut Vec<u16>, &mut Vec<u32>, &mut Vec<u64>), out: isize
     let bytes: u64 = lengths.iter().sum();
     change(&mut codes, &mut offsets, &mut lengths);
     let mut out = vec![0; (bytes as usize).strict_add_signed(out)];
-    refusal(tokens(500).decode(&codes, &offsets, &lengths, &mut out))
+    refusal(tokens(500).decode(&codes, &offsets, &lengths, &mut out, &mut |_, _| Ok(())))
 }
 
 #[test]
@@ -112,7 +121,7 @@ fn codes_that_are_no_tokens_are_refused_wherever_they_are() {
             assert_eq!(refused, format!("onpair: value {at} has code {code}, expected one of 500 tokens"));
         }
     }
-    let negative = tokens(5).decode(&[-1i16], &[0u8, 1], &[1u8], &mut [0]);
+    let negative = tokens(5).decode(&[-1i16], &[0u8, 1], &[1u8], &mut [0], &mut |_, _| Ok(()));
     assert!(refusal(negative).contains("has code -1"));
 }
 

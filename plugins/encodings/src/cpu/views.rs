@@ -56,13 +56,22 @@ fn write(
     if data.len() > most {
         return write_in_parts(ranges, data, most);
     }
+    let longest = write_in_one(ranges, data)?;
+    Ok(if longest > IN_PLACE { vec![0..data.len(); 1] } else { Vec::new() })
+}
+
+/// The same with all of `data`, or of what it is the beginning of, as the one data buffer. Answers the greatest length.
+pub(super) fn write_in_one<'a>(
+    ranges: impl Iterator<Item = (usize, (Range<usize>, &'a mut View))>,
+    data: &[u8],
+) -> Result<usize> {
     let mut longest = 0;
     for (i, (range, view)) in ranges {
         let value = data.get(range.clone()).ok_or_else(|| outside(i, &range, data.len()))?;
         longest = longest.max(value.len());
         *view = of(value, first(data, range.start), (range.start as u64) << 32);
     }
-    Ok(if longest > IN_PLACE { vec![0..data.len(); 1] } else { Vec::new() })
+    Ok(longest)
 }
 
 /// The same for more bytes than offsets reach: in several data buffers, each of whole values.
@@ -96,16 +105,21 @@ fn write_in_parts<'a>(
     Ok(buffers)
 }
 
-/// The bytes from `at` on, as many as views hold, and zeros after the last.
+/// The bytes from `at` on, as many as views hold, and zeros after the last: the first 4, and the 8 after them. (As numbers from
+/// the start: of an array in between the compiler puts them together byte by byte.)
 #[inline(always)]
-fn first(data: &[u8], at: usize) -> [u8; IN_PLACE] {
+fn first(data: &[u8], at: usize) -> (u32, u64) {
     let rest = data.get(at..).unwrap_or_default();
-    if let Some(bytes) = rest.first_chunk() {
-        return *bytes;
+    let words = |bytes: &[u8; IN_PLACE]| {
+        let (prefix, rest) = bytes.split_first_chunk()?;
+        Some((u32::from_le_bytes(*prefix), u64::from_le_bytes(*rest.first_chunk()?)))
+    };
+    if let Some(words) = rest.first_chunk().and_then(words) {
+        return words;
     }
     let mut bytes = [0; IN_PLACE];
     bytes[..rest.len()].copy_from_slice(rest);
-    bytes
+    words(&bytes).unwrap_or_default()
 }
 
 /// What of a value of so many bytes is in its view: which of its first 4 bytes, which of the 8 after them, and which of its
@@ -124,10 +138,8 @@ const PARTS: [[u64; 3]; IN_PLACE + 2] = {
 
 /// The view of a value that begins with these bytes, and which lies, if it is long, at this place.
 #[inline(always)]
-fn of(value: &[u8], first: [u8; IN_PLACE], place: u64) -> View {
+fn of(value: &[u8], (prefix, rest): (u32, u64), place: u64) -> View {
     let length = value.len();
-    let [a, b, c, d, rest @ ..] = first;
-    let (prefix, rest) = (u32::from_le_bytes([a, b, c, d]), u64::from_le_bytes(rest));
     let [low, high, far] = PARTS[length.min(IN_PLACE + 1)];
     let start = length as u64 | (u64::from(prefix) & low) << 32;
     (u128::from(start) | u128::from(rest & high | place & far) << 64).to_le_bytes()

@@ -10,6 +10,7 @@ use crossdock_plugin_api::{Result, Validate};
 use super::slots::by_integers;
 use super::{Kind, no_bytes};
 use crate::cpu::bits::Bits;
+use crate::cpu::texts::Texts;
 use crate::cpu::words::Index;
 use crate::cpu::{coded, fsst, onpair, utf8, views};
 use crate::job::{Job, Values};
@@ -160,6 +161,25 @@ fn check_fsst(node: &Node<'_>) -> Result<()> {
     )
 }
 
+/// Runs `$body` with `$names` as the integers of an array as they count: in place where they are of one of these types, and
+/// else as [`counts`].
+macro_rules! by_counts {
+    ($job:expr, $array:expr, $names:ident: $($type:ident $t:ty),* => $body:expr) => {{
+        let array = $array;
+        match array.data_type() {
+            $( DataType::$type => {
+                let values = Values::of(array, $job.stream)?;
+                let $names = values.get::<$t>()?;
+                $body
+            } )*
+            _ => {
+                let $names = &counts($job, array)?[..];
+                $body
+            }
+        }
+    }};
+}
+
 /// Integers of any type as they count: what is negative is more than there can be.
 fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
     job.afford(array.len().saturating_mul(size_of::<u64>()))?;
@@ -167,19 +187,34 @@ fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
 }
 
 /// The array of what `decode` writes: values of these lengths, one after the other, at most so many bytes.
-fn decoded(
+fn decoded<L: Index>(
     job: &Job<'_>,
-    lengths: &[u64],
+    lengths: &[L],
     most: usize,
     validity: Validity,
-    decode: impl FnOnce(&mut [u8]) -> Result<()>,
+    decode: impl FnOnce(&mut [u8], &mut coded::Told<'_>) -> Result<()>,
 ) -> Result<DeviceArray> {
     let bytes = in_node(&job.node, coded::decoded_bytes(lengths, most))?;
+    let check = |bytes: &[u8]| check_text(job, &validity, |bits| utf8::by_lengths(lengths, bytes, bits));
+    if bytes > views::MOST_BYTES {
+        let data = job.make(bytes, |to| {
+            in_node(&job.node, decode(to, &mut |_, _| Ok(())))?;
+            check(to)
+        })?;
+        return of_views(job, Some(data), validity, |bytes, to| views::from_lengths(lengths, bytes, to));
+    }
+    let (mut made, mut need_buffer) = (None, false);
     let data = job.make(bytes, |to| {
-        in_node(&job.node, decode(to))?;
-        check_text(job, &validity, |bits| utf8::by_lengths(lengths, to, bits))
+        made = Some(job.make_values(lengths.len(), |views| {
+            let mut texts = Texts::new(lengths, views);
+            in_node(&job.node, decode(to, &mut |bytes, values| texts.add(bytes, values)))?;
+            need_buffer = texts.need_buffer();
+            if texts.is_ascii() { Ok(()) } else { check(to) }
+        })?);
+        Ok(())
     })?;
-    of_views(job, Some(data), validity, |bytes, to| views::from_lengths(lengths, bytes, to))
+    let data = need_buffer.then_some(Some(data));
+    job.array(job.node.data_type(), validity, std::iter::once(made).chain(data).collect())
 }
 
 fn fsst(job: &Job<'_>) -> Result<DeviceArray> {
@@ -195,7 +230,6 @@ pub(crate) fn fsst_of(
 ) -> Result<DeviceArray> {
     const MOST_OF_A_CODE: usize = 8;
     let node = &job.node;
-    let (lengths, offsets) = (counts(job, job.child(0)?)?, counts(job, job.child(1)?)?);
     let view = |buffer: &Option<Buffer>| match buffer {
         Some(buffer) => buffer.host_view(job.stream).map(|view| view.to_vec()),
         None => Ok(Vec::new()),
@@ -204,7 +238,11 @@ pub(crate) fn fsst_of(
     let codes = buffers[2].as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let codes: &[u8] = codes.as_ref().map_or(&[], |view| view);
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
-    decoded(job, &lengths, most, validity, |to| symbols.decode(codes, &offsets, &lengths, to))
+    by_counts!(job, job.child(0)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
+        by_counts!(job, job.child(1)?, offsets: UInt32 u32 => {
+            decoded(job, lengths, most, validity, |to, told| symbols.decode(codes, offsets, lengths, to, told))
+        })
+    })
 }
 
 fn check_onpair(node: &Node<'_>) -> Result<()> {
@@ -239,16 +277,19 @@ pub(crate) fn onpair_of(
 ) -> Result<DeviceArray> {
     const MOST_OF_A_CODE: usize = 16;
     let node = &job.node;
-    let (tokens_at, offsets) = (counts(job, job.child(0)?)?, counts(job, job.child(2)?)?);
-    let lengths = counts(job, job.child(3)?)?;
+    let tokens_at = counts(job, job.child(0)?)?;
     let dictionary = dictionary.map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let dictionary: &[u8] = dictionary.as_ref().map_or(&[], |view| view);
     let tokens = in_node(node, onpair::Tokens::read(dictionary, &tokens_at))?;
     let codes = job.child(1)?;
     let values = Values::of(codes, job.stream)?;
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
-    decoded(job, &lengths, most, validity, |to| match codes.data_type() {
-        DataType::UInt8 => tokens.decode(values.get::<u8>()?, &offsets, &lengths, to),
-        _ => tokens.decode(values.get::<u16>()?, &offsets, &lengths, to),
+    by_counts!(job, job.child(3)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
+        by_counts!(job, job.child(2)?, offsets: UInt32 u32 => {
+            decoded(job, lengths, most, validity, |to, told| match codes.data_type() {
+                DataType::UInt8 => tokens.decode(values.get::<u8>()?, offsets, lengths, to, told),
+                _ => tokens.decode(values.get::<u16>()?, offsets, lengths, to, told),
+            })
+        })
     })
 }
