@@ -16,29 +16,10 @@ const MOST_TOKENS: usize = 1 << 16;
 /// Codes that are taken together.
 const BLOCK: usize = 8;
 
-/// What codes stand for.
+/// What codes stand for: tokens, each at the beginning of as many bytes as the longest has, and their lengths.
 pub struct Tokens {
-    /// One after the other, and enough bytes after the last one to read [`TOKEN_BYTES`] from where any of them begins.
-    bytes: Vec<u8>,
-    tokens: Vec<Token>,
-}
-
-/// Where a token begins, and its length in the lowest bits.
-#[derive(Clone, Copy)]
-struct Token(u32);
-
-impl Token {
-    const LENGTH: u32 = 2 * TOKEN_BYTES as u32 - 1;
-
-    #[inline(always)]
-    fn begin(self) -> usize {
-        (self.0 >> Self::LENGTH.count_ones()) as usize
-    }
-
-    #[inline(always)]
-    fn length(self) -> usize {
-        (self.0 & Self::LENGTH) as usize
-    }
+    bytes: Vec<[u8; TOKEN_BYTES]>,
+    lengths: Vec<u8>,
 }
 
 impl Tokens {
@@ -59,21 +40,22 @@ impl Tokens {
                 bytes.len()
             ))
         })?;
+        let padded = [used, &[0; TOKEN_BYTES]].concat();
         let token = |(i, pair): (usize, &[O])| {
             let (begin, end) = (pair[0].index(), pair[1].index());
+            // One that begins beyond the last end stands before a fall, which is what will be refused.
+            let bytes = padded.get(begin.wrapping_sub(first)..).and_then(|rest| rest.first_chunk());
             match end.checked_sub(begin) {
-                // All before it are as long at most, so that where it begins fits, too.
-                Some(length @ 1..=TOKEN_BYTES) => {
-                    Ok(Token(((begin - first) << Token::LENGTH.count_ones() | length) as u32))
-                }
+                Some(length @ 1..=TOKEN_BYTES) => Ok((bytes.copied().unwrap_or_default(), length as u8)),
                 _ => Err(Error::bad_data(format!(
                     "onpair: token {i} lies from {} to {}, expected 1 to {TOKEN_BYTES} bytes",
                     pair[0], pair[1]
                 ))),
             }
         };
-        let tokens = offsets.windows(2).enumerate().map(token).collect::<Result<_>>()?;
-        Ok(Self { bytes: [used, &[0; TOKEN_BYTES]].concat(), tokens })
+        let tokens = offsets.windows(2).enumerate().map(token);
+        let (bytes, lengths) = tokens.collect::<Result<_>>()?;
+        Ok(Self { bytes, lengths })
     }
 
     /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,
@@ -94,8 +76,8 @@ impl Tokens {
 
     #[inline(always)]
     fn token(&self, code: usize) -> Option<(&[u8; TOKEN_BYTES], usize)> {
-        let token = *self.tokens.get(code)?;
-        Some((self.bytes.get(token.begin()..)?.first_chunk()?, token.length()))
+        // The mask changes nothing, and tells the compiler how long tokens are at most.
+        Some((self.bytes.get(code)?, usize::from(*self.lengths.get(code)? % (2 * TOKEN_BYTES as u8))))
     }
 }
 
@@ -142,7 +124,7 @@ impl<C: Index> Coder for Codes<'_, C> {
         let code = codes.first().map(ToString::to_string).unwrap_or_default();
         Error::bad_data(format!(
             "value {value} has code {code}, expected one of {} tokens",
-            self.tokens.tokens.len()
+            self.tokens.bytes.len()
         ))
     }
 }

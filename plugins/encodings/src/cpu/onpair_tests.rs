@@ -93,6 +93,8 @@ fn dictionaries_that_are_none_are_refused() {
     }
     let falls = refusal(Tokens::read(&bytes, &[0u8, 5, 3, 9]));
     assert_eq!(falls, "onpair: token 1 lies from 5 to 3, expected 1 to 16 bytes");
+    let falls_late = refusal(Tokens::read(&bytes, &[0u8, 10, 26, 36, 5]));
+    assert_eq!(falls_late, "onpair: token 3 lies from 36 to 5, expected 1 to 16 bytes");
     // The dictionary of a slice may begin later.
     let moved: Vec<u32> = offsets.iter().map(|o| o + 9).collect();
     let tokens = Tokens::read(&[&[1; 9], &bytes[..]].concat(), &moved).unwrap();

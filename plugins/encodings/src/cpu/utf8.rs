@@ -54,7 +54,7 @@ fn check<R: Iterator<Item = Range<usize>>>(
         return Ok(());
     }
     for (i, range) in ranges().enumerate() {
-        let value = data.get(range.clone()).ok_or_else(|| outside(i, &range, data.len()))?;
+        let value = data.get(range.clone()).ok_or_else(|| outside(i, range, data.len()))?;
         if validity.is_none_or(|validity| validity.get(i))
             && let Err(e) = std::str::from_utf8(value)
         {
@@ -72,7 +72,7 @@ pub(crate) fn invalid(i: usize, error: std::str::Utf8Error) -> Error {
 
 /// A value lies outside of its bytes.
 #[cold]
-pub(crate) fn outside(i: usize, range: &Range<usize>, bytes: usize) -> Error {
+pub(crate) fn outside(i: usize, range: Range<usize>, bytes: usize) -> Error {
     Error::bad_data(format!("value {i} lies at {}..{}, of {bytes} bytes", range.start, range.end))
 }
 

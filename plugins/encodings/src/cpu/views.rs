@@ -66,10 +66,10 @@ pub(super) fn write_in_one<'a>(
     data: &[u8],
 ) -> Result<usize> {
     let mut longest = 0;
-    for (i, (range, view)) in ranges {
-        let value = data.get(range.clone()).ok_or_else(|| outside(i, &range, data.len()))?;
+    for (i, (Range { start, end }, view)) in ranges {
+        let value = data.get(start..end).ok_or_else(|| outside(i, start..end, data.len()))?;
         longest = longest.max(value.len());
-        *view = of(value, first(data, range.start), (range.start as u64) << 32);
+        *view = of(value, first(data, start), (start as u64) << 32);
     }
     Ok(longest)
 }
@@ -82,7 +82,7 @@ fn write_in_parts<'a>(
 ) -> Result<Vec<Range<usize>>> {
     let mut buffers: Vec<Range<usize>> = Vec::new();
     for (i, (range, view)) in ranges {
-        let value = data.get(range.clone()).ok_or_else(|| outside(i, &range, data.len()))?;
+        let value = data.get(range.clone()).ok_or_else(|| outside(i, range.clone(), data.len()))?;
         let mut place = 0;
         if value.len() > most {
             return Err(Error::unsupported(format!(
