@@ -69,7 +69,7 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
             is_aside = true;
         }
         if taken == 0 {
-            while ends.code <= code {
+            while ends.code() <= code {
                 ends.pass(byte)?;
             }
             return Err(coder.refuse(rest, ends.value));
@@ -83,7 +83,7 @@ pub(crate) fn decode<C: Coder, O: Index, L: Index>(
         byte += bytes;
         told(out.get(..byte).ok_or_else(|| ends.wrong(byte))?, ends.value)?;
     }
-    while ends.code != usize::MAX {
+    while ends.value < lengths.len() {
         ends.pass(byte)?;
     }
     same_len("decoded bytes", out.len(), byte)?;
@@ -112,15 +112,14 @@ fn sum<L: Index>(lengths: &[L]) -> usize {
     }
 }
 
-/// Where values end, in turn: at which code, and at which decoded byte.
-#[derive(Clone, Copy)]
+/// Where values end, in turn.
 struct Ends<'a, O, L> {
-    offsets: &'a [O],
+    /// The codes with which they end.
+    codes: &'a [O],
     lengths: &'a [L],
     value: usize,
-    /// The code with which the value ends; the greatest number after the last value.
-    code: usize,
-    byte: usize,
+    /// The decoded byte with which the value begins.
+    begin: usize,
 }
 
 impl<'a, O: Index, L: Index> Ends<'a, O, L> {
@@ -131,65 +130,62 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
         if !offsets.is_sorted() || first > last || last > codes {
             return Err(misplaced(offsets, codes));
         }
-        let mut ends = Self { offsets, lengths, value: 0, code: first, byte: 0 };
-        ends.aim();
-        Ok((ends, first..last))
+        Ok((Self { codes: &offsets[1..], lengths, value: 0, begin: 0 }, first..last))
+    }
+
+    /// The code with which the value ends; the greatest number after the last value.
+    fn code(&self) -> usize {
+        self.codes.get(self.value).map_or(usize::MAX, |code| code.index())
     }
 
     /// Holds the values that end in a group of `n` codes from `base` on, which begins at `byte`, against their lengths.
     #[inline(always)]
     fn check(&mut self, base: usize, n: usize, byte: usize, starts: &Starts) -> Result<()> {
-        // A copy, which nobody else can refer to: it stays in registers.
-        let mut ends = *self;
-        let mut is_wrong = false;
-        while ends.code < base + n {
-            is_wrong |= byte.wrapping_add(starts[(ends.code - base) % GROUP].into()) != ends.byte;
-            ends.value += 1;
-            ends.aim();
+        let (mut value, mut end, mut wrong) = (self.value, self.begin, 0);
+        let rest = self.codes.get(value..).unwrap_or_default().iter();
+        for (code, length) in rest.zip(self.lengths.get(value..).unwrap_or_default()) {
+            let code = code.index();
+            if code >= base + n {
+                break;
+            }
+            // All before it are right, so that only the right length leads to the right end.
+            end = end.wrapping_add(length.index());
+            wrong |= byte.wrapping_add(starts[(code - base) % GROUP].into()) ^ end;
+            value += 1;
         }
-        if is_wrong {
+        if wrong != 0 {
             return Err(self.explain(base, byte, starts));
         }
-        *self = ends;
+        (self.value, self.begin) = (value, end);
         Ok(())
     }
 
     /// The value ends at this byte.
     fn pass(&mut self, byte: usize) -> Result<()> {
-        if byte != self.byte {
+        if byte.checked_sub(self.begin) != Some(self.length()) {
             return Err(self.wrong(byte));
         }
         self.value += 1;
-        self.aim();
+        self.begin = byte;
         Ok(())
     }
 
-    #[inline(always)]
-    fn aim(&mut self) {
-        match (self.offsets.get(self.value + 1), self.lengths.get(self.value)) {
-            (Some(offset), Some(length)) => {
-                self.code = offset.index();
-                self.byte = self.byte.saturating_add(length.index());
-            }
-            _ => self.code = usize::MAX,
-        }
+    fn length(&self) -> usize {
+        self.lengths.get(self.value).map_or(0, |length| length.index())
     }
 
     /// A value does not decode to as many bytes as it says.
     #[cold]
     fn wrong(&self, byte: usize) -> Error {
-        let length = self.lengths.get(self.value).map_or(0, |length| length.index());
-        // The values before it are as long as they say.
-        let before: usize = sum(&self.lengths[..self.value.min(self.lengths.len())]);
-        let got = byte.saturating_sub(before);
-        Error::bad_data(format!("value {} decodes to {got} bytes, expected {length}", self.value))
+        let (got, expected) = (byte.saturating_sub(self.begin), self.length());
+        Error::bad_data(format!("value {} decodes to {got} bytes, expected {expected}", self.value))
     }
 
     /// Which of the values in a group is wrong.
     #[cold]
     fn explain(&mut self, base: usize, byte: usize, starts: &Starts) -> Error {
-        loop {
-            let start = starts[(self.code - base) % GROUP];
+        while self.value < self.lengths.len() {
+            let start = starts[(self.code() - base) % GROUP];
             if start == NO_START {
                 return Error::bad_data(format!("value {} ends in the middle of a code", self.value));
             }
@@ -197,6 +193,7 @@ impl<'a, O: Index, L: Index> Ends<'a, O, L> {
                 return e;
             }
         }
+        self.wrong(byte)
     }
 }
 

@@ -13,7 +13,6 @@ pub struct Texts<'a, L> {
     /// Values whose views are there, and where they end.
     values: usize,
     end: usize,
-    longest: usize,
     /// Bytes that were looked at.
     bytes: usize,
     is_ascii: bool,
@@ -22,7 +21,7 @@ pub struct Texts<'a, L> {
 impl<'a, L: Index> Texts<'a, L> {
     /// None yet; `views` is for as many as there are lengths.
     pub fn new(lengths: &'a [L], views: &'a mut [View]) -> Self {
-        Self { lengths, views, values: 0, end: 0, longest: 0, bytes: 0, is_ascii: true }
+        Self { lengths, views, values: 0, end: 0, bytes: 0, is_ascii: true }
     }
 
     /// All bytes up to now, and how many values have ended among them: more than the last time.
@@ -40,8 +39,8 @@ impl<'a, L: Index> Texts<'a, L> {
             end = end.saturating_add(length.index());
             begin..end
         });
-        let longest = write_in_one((self.values..).zip(ranges.zip(views)), bytes)?;
-        (self.values, self.end, self.longest) = (values, end, self.longest.max(longest));
+        write_in_one((self.values..).zip(ranges.zip(views)), bytes)?;
+        (self.values, self.end) = (values, end);
         Ok(())
     }
 
@@ -52,7 +51,7 @@ impl<'a, L: Index> Texts<'a, L> {
 
     /// Whether a view refers to the data buffer.
     pub fn need_buffer(&self) -> bool {
-        self.longest > IN_PLACE
+        L::greatest(self.lengths) > IN_PLACE
     }
 }
 

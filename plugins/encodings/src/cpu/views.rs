@@ -109,14 +109,14 @@ fn write_in_parts<'a>(
 /// the start: of an array in between the compiler puts them together byte by byte.)
 #[inline(always)]
 fn first(data: &[u8], at: usize) -> (u32, u64) {
-    let rest = data.get(at..).unwrap_or_default();
     let words = |bytes: &[u8; IN_PLACE]| {
         let (prefix, rest) = bytes.split_first_chunk()?;
         Some((u32::from_le_bytes(*prefix), u64::from_le_bytes(*rest.first_chunk()?)))
     };
-    if let Some(words) = rest.first_chunk().and_then(words) {
+    if let Some(words) = data.get(at..).and_then(<[u8]>::first_chunk).and_then(words) {
         return words;
     }
+    let rest = data.get(at..).unwrap_or_default();
     let mut bytes = [0; IN_PLACE];
     bytes[..rest.len()].copy_from_slice(rest);
     words(&bytes).unwrap_or_default()
