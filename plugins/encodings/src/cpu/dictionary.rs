@@ -67,6 +67,13 @@ impl<C: Index, V: Copy, F: Fn(C) -> V + Copy> Work<C, V, Result<()>> for LookUp<
                     return Err(unknown(codes[j], at(j), names));
                 }
             }
+            // Eight of these would not stay in registers.
+            if size_of::<V>() > size_of::<u64>() {
+                for (code, out) in codes.iter().zip(out) {
+                    *out = find(*code);
+                }
+                continue;
+            }
             let (codes, rest) = codes.as_chunks::<8>();
             let (out, rest_out) = out.as_chunks_mut::<8>();
             for (codes, out) in codes.iter().zip(out) {
@@ -163,6 +170,9 @@ mod tests {
         let mut out = [0u64; 3];
         take(&[2u64, 0, 1], None, &[5, 6, 7], 0, &mut out).unwrap();
         assert_eq!(out, [7, 5, 6]);
+        let mut wide = [[0u8; 16]; 3];
+        take(&[2u8, 0, 1], None, &[[5; 16], [6; 16], [7; 16]], [0; 16], &mut wide).unwrap();
+        assert_eq!(wide, [[7; 16], [5; 16], [6; 16]]);
         let e = take(&[0u64, u64::MAX, 1], None, &[5, 6, 7], 0, &mut out).unwrap_err();
         assert_eq!(e.message(), format!("dictionary: expected codes below 3, got {} as number 1", u64::MAX));
         let e = take(&[0i8, 0, -1], None, &[5, 6, 7], 0, &mut out).unwrap_err();

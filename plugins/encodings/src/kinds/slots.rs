@@ -47,7 +47,8 @@ macro_rules! by_width {
                 $body
             }
             16 => {
-                type $t = u128;
+                // Of bytes, which go through one register; halves of a number go through two.
+                type $t = [u8; 16];
                 $body
             }
             32 => {
