@@ -48,6 +48,12 @@ impl CapsuleFormat {
         &self.plugin
     }
 
+    /// Whether its plugin still works: of one that panicked nothing more is to be had, and the session makes another instance for
+    /// who chooses the format again.
+    pub fn is_usable(&self) -> bool {
+        !self.plugin.is_poisoned()
+    }
+
     /// What it is called, holds and understands.
     pub fn format(&self) -> &Format {
         &self.format

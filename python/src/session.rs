@@ -36,9 +36,10 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// A format of capsules by its name, chosen at the first use.
+    /// A format of capsules by its name, chosen at the first use, and again where its plugin has panicked since.
     pub fn format(&self, name: &str, way: Way) -> crossdock::Result<CapsuleFormat> {
         let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
+        formats.retain(|(.., format)| format.is_usable());
         if let Some((.., format)) = formats.iter().find(|(known, its, _)| known == name && *its == way) {
             return Ok(format.clone());
         }

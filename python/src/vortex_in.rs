@@ -32,7 +32,7 @@ pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
 
 /// A column of a tree, decoded by the plugins that the session has.
 pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyResult<Column> {
-    let format = shared.session.capsule_format("encoded-array", Way::In).or_raise()?;
+    let format = shared.format("encoded-array", Way::In).or_raise()?;
     let table = py.detach(|| {
         let capsule = Capsule::new(array.into_raw());
         let mut reader = format.read(vec![capsule], None, &Options::new())?;

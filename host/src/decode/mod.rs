@@ -118,7 +118,7 @@ impl Session {
     /// As [`Session::decode`], but for what only buffers' contents tell.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
         let plugins = self.plugins();
-        let steps = plan(array, device, &known(&plugins), self.most_bytes())
+        let steps = plan(array, device, &plugins, self.most_bytes())
             .map_err(|error| Error::data("cannot decode an array", error))?;
         Ok(steps.iter().map(NodePlan::of).collect())
     }
@@ -136,7 +136,7 @@ impl Session {
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
         let plugins = self.plugins();
-        let steps = plan(&array, call.device, &known(&plugins), self.most_bytes())?;
+        let steps = plan(&array, call.device, &plugins, self.most_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
         for (index, step) in steps.iter().enumerate().rev() {
@@ -160,17 +160,6 @@ impl Session {
         }
         Ok(root)
     }
-}
-
-/// The plugin that is asked for each id.
-fn known(plugins: &[Arc<Plugin>]) -> HashMap<&str, &Arc<Plugin>> {
-    let mut known = HashMap::new();
-    for plugin in plugins {
-        for id in plugin.encodings() {
-            known.entry(id.as_str()).or_insert(plugin);
-        }
-    }
-    known
 }
 
 fn cancelled() -> ApiError {

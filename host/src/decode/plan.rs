@@ -71,7 +71,7 @@ fn given(node: EncodedNode<'_>, decoded: &[bool]) -> ApiResult<Vec<Given>> {
 pub(super) fn plan<'a>(
     array: &EncodedArray,
     wanted: Device,
-    known: &HashMap<&str, &'a Arc<Plugin>>,
+    plugins: &'a [Arc<Plugin>],
     most_bytes: u64,
 ) -> ApiResult<Vec<Step<'a>>> {
     let mut steps: Vec<Step<'a>> = Vec::with_capacity(array.n_nodes());
@@ -87,8 +87,7 @@ pub(super) fn plan<'a>(
             steps.push(Step::Raw);
             continue;
         }
-        let id = node.encoding();
-        let plugin = *known.get(id).ok_or_else(|| unknown(node, known))?;
+        let plugin = asked(plugins, node.encoding()).ok_or_else(|| unknown(node, plugins))?;
         let by = |error: ApiError| error.context(format_args!("{plugin}: {}", node.path()));
         let encoding = plugin.encoding().ok_or_else(|| node.wrong("its plugin has lost its encodings"))?;
         encoding.check(array, index).map_err(by)?;
@@ -188,9 +187,16 @@ fn children_of(node: EncodedNode<'_>, wanted: &[usize]) -> Vec<bool> {
     decoded
 }
 
-fn unknown(node: EncodedNode<'_>, known: &HashMap<&str, &Arc<Plugin>>) -> ApiError {
-    let mut ids: Vec<_> = known.keys().copied().collect();
+/// The plugin that is asked for an id: the first one that has it. Few have any, and those dozens, which are sooner looked
+/// through than put into a table.
+fn asked<'a>(plugins: &'a [Arc<Plugin>], id: &str) -> Option<&'a Arc<Plugin>> {
+    plugins.iter().find(|plugin| plugin.encodings().iter().any(|known| known == id))
+}
+
+fn unknown(node: EncodedNode<'_>, plugins: &[Arc<Plugin>]) -> ApiError {
+    let mut ids: Vec<_> = plugins.iter().flat_map(|plugin| plugin.encodings()).map(String::as_str).collect();
     ids.sort_unstable();
+    ids.dedup();
     let known = if ids.is_empty() { "no encoding: no plugin has any".to_string() } else { ids.join(", ") };
     ApiError::unsupported(format!(
         "{}: no plugin of the session decodes '{}', and only its own plugins count; it knows {known}",

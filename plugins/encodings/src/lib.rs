@@ -115,9 +115,10 @@ impl Importer for Encodings {
 }
 
 fn kind(node: EncodedNode<'_>) -> Result<&'static Kind> {
-    kinds::all().find(|kind| kind.id == node.encoding()).ok_or_else(|| {
-        Error::unsupported(format!("{}: this plugin does not decode '{}'", node.path(), node.encoding()))
-    })
+    let id = node.encoding();
+    kinds::all()
+        .find(|kind| kind.id == id)
+        .ok_or_else(|| Error::unsupported(format!("{}: this plugin does not decode '{id}'", node.path())))
 }
 
 impl Encoding for Encodings {
