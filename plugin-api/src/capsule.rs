@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 
 use crate::abi;
-use crate::door::Poison;
+use crate::door;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
 use crate::told;
@@ -144,7 +144,7 @@ unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
         (*capsule).release = None;
         let free: unsafe fn(NonNull<c_void>) = std::mem::transmute((*capsule).private_data);
         if let Some(object) = NonNull::new(std::mem::replace(&mut (*capsule).pointer, std::ptr::null_mut())) {
-            Poison::new().leave(|| free(object));
+            door::leave(|| free(object));
         }
     }
 }
@@ -156,7 +156,7 @@ unsafe extern "C" fn release<T: Named>(capsule: *mut abi::Capsule) {
         (*capsule).release = None;
         let object = (*capsule).pointer.cast::<Owned<T>>();
         (*capsule).pointer = std::ptr::null_mut();
-        Poison::new().leave(|| drop(Box::from_raw(object)));
+        door::leave(|| drop(Box::from_raw(object)));
     }
 }
 

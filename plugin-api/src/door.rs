@@ -57,21 +57,33 @@ impl Poison {
     }
 
     fn poison(&self, payload: Box<dyn Any + Send>) -> String {
-        let message = if let Some(text) = payload.downcast_ref::<&str>() {
-            (*text).to_string()
-        } else if let Some(text) = payload.downcast_ref::<String>() {
-            text.clone()
-        } else {
-            "with a payload that is not text".to_string()
-        };
-        // Dropping a payload can panic again, and then there is no door left to catch it.
-        std::mem::forget(payload);
-        // A thread at its end has no place to note it any more.
-        let place = PLACE.try_with(|place| place.take()).ok().flatten();
-        let place = place.map_or_else(String::new, |place| format!(" (at {place})"));
-        let message = message + &place;
+        let message = words(payload);
         self.0.get_or_init(|| message).clone()
     }
+}
+
+/// Runs a release of what no instance lent out, silently.
+pub fn leave(body: impl FnOnce()) {
+    if let Err(payload) = catch(body) {
+        words(payload);
+    }
+}
+
+/// What a panic said, and where.
+fn words(payload: Box<dyn Any + Send>) -> String {
+    let message = if let Some(text) = payload.downcast_ref::<&str>() {
+        (*text).to_string()
+    } else if let Some(text) = payload.downcast_ref::<String>() {
+        text.clone()
+    } else {
+        "with a payload that is not text".to_string()
+    };
+    // Dropping a payload can panic again, and then there is no door left to catch it.
+    std::mem::forget(payload);
+    // A thread at its end has no place to note it any more.
+    let place = PLACE.try_with(|place| place.take()).ok().flatten();
+    let place = place.map_or_else(String::new, |place| format!(" (at {place})"));
+    message + &place
 }
 
 thread_local! {

@@ -28,7 +28,7 @@ use crate::work::detached;
 pub struct Shared {
     /// Where work happens.
     pub session: HostSession,
-    formats: Mutex<Vec<(String, Way, CapsuleFormat)>>,
+    formats: Mutex<Vec<(String, Way, Arc<CapsuleFormat>)>>,
     /// What tensors take.
     pub tensors: Formats,
     /// The device's, once it has been asked for.
@@ -37,13 +37,13 @@ pub struct Shared {
 
 impl Shared {
     /// A format of capsules by its name, chosen at the first use, and again where its plugin has panicked since.
-    pub fn format(&self, name: &str, way: Way) -> crossdock::Result<CapsuleFormat> {
+    pub fn format(&self, name: &str, way: Way) -> crossdock::Result<Arc<CapsuleFormat>> {
         let mut formats = self.formats.lock().unwrap_or_else(PoisonError::into_inner);
         formats.retain(|(.., format)| format.is_usable());
         if let Some((.., format)) = formats.iter().find(|(known, its, _)| known == name && *its == way) {
             return Ok(format.clone());
         }
-        let format = self.session.capsule_format(name, way)?;
+        let format = Arc::new(self.session.capsule_format(name, way)?);
         formats.push((name.to_owned(), way, format.clone()));
         Ok(format)
     }

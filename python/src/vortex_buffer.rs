@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use crossdock_plugin_api::{Device, Owned, abi, door::Poison};
+use crossdock_plugin_api::{Device, Owned, abi, door};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -107,7 +107,7 @@ unsafe extern "C" fn release_taken(buffer: *mut abi::EncodedBuffer) {
     unsafe {
         (*buffer).release = None;
         let export = (*buffer).private_data.cast::<BufferExport>();
-        Poison::new().leave(|| {
+        door::leave(|| {
             if let Some(release) = (*export).release {
                 release(export);
             }
@@ -184,6 +184,6 @@ unsafe extern "C" fn release_given(export: *mut BufferExport) {
     let mut given = unsafe { Box::from_raw(export.cast::<Given>()) };
     if !is_over(given.generation) {
         // SAFETY: dropped once, here.
-        Poison::new().leave(|| unsafe { ManuallyDrop::drop(&mut given.buffer) });
+        door::leave(|| unsafe { ManuallyDrop::drop(&mut given.buffer) });
     }
 }

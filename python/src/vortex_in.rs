@@ -58,7 +58,8 @@ pub fn flatten(object: &Bound<'_, PyAny>, who: &str) -> PyResult<Option<EncodedA
                     to be made canonical first: to_arrow_array(), or vortex.compress() of that";
         because(py, &format!("{who}: {lazy}"), error)
     })?;
-    let (mut parts, mut buffers) = (Vec::new(), EncodedBuffers::new());
+    // Most trees are no larger.
+    let (mut parts, mut buffers) = (Vec::with_capacity(8), EncodedBuffers::with_capacity(8));
     let mut open = vec![root];
     while let Some(node) = open.pop() {
         if parts.len() + open.len() >= MOST_NODES {

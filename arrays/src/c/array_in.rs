@@ -95,7 +95,7 @@ pub fn check_batch_array(
         return Ok(true);
     }
     // The tree is gone before this function returns, and `array` is borrowed as long.
-    let mut reader = Reader::new(array, ForeignOwner::new(()))?;
+    let mut reader = Reader::borrowing(array)?;
     // SAFETY: `Owned` vouches for the array, which the caller's borrow keeps; nobody told its sizes.
     let batch = unsafe { reader.batch(&Root::of(array), schema, memory) }?;
     Ok(batch.columns().iter().all(DeviceArray::tells_null_counts))
@@ -154,45 +154,53 @@ struct Reader {
     next_size: usize,
 }
 
+/// Where an array lies, if it is there, and on a device of a kind that is known.
+fn place(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
+    if raw.is_released() {
+        return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
+    }
+    let device = Device::from_arrow(raw.device_type, raw.device_id);
+    let known = [
+        abi::DEVICE_CPU,
+        abi::DEVICE_CUDA,
+        abi::DEVICE_CUDA_HOST,
+        abi::DEVICE_CUDA_MANAGED,
+        abi::DEVICE_EXT_DEV,
+    ];
+    if !known.contains(&raw.device_type) {
+        return Err(Error::unsupported(format!(
+            "an array lies on a device of type {}; expected {known:?} (cpu, cuda, cuda_host, cuda_managed, test)",
+            raw.device_type
+        )));
+    }
+    if device != Device::CPU && !(0..=i64::from(i32::MAX)).contains(&raw.device_id) {
+        return Err(Error::bad_data(format!(
+            "an array lies on device {} of type {}, expected a device id of 0 or more",
+            raw.device_id, raw.device_type
+        )));
+    }
+    if device == Device::CPU && !raw.sync_event.is_null() {
+        return Err(Error::bad_data("an array on the cpu has a sync_event, expected NULL"));
+    }
+    Ok(device)
+}
+
 impl Reader {
     /// The buffers will keep the array.
     fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
-        let mut reader = Self::new(&raw, ForeignOwner::new(()))?;
+        let device = place(&raw)?;
         let sync_event = raw.sync_event;
-        reader.owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
+        let owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
         // SAFETY: `Owned` vouched for the struct, so for the event, which lives as long as the array.
-        reader.ready = unsafe { Ready::from_sync_event(sync_event, &reader.owner) };
-        Ok(reader)
+        let ready = unsafe { Ready::from_sync_event(sync_event, &owner) };
+        Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 
-    fn new(raw: &Owned<abi::ArrowDeviceArray>, owner: ForeignOwner) -> Result<Self> {
-        if raw.is_released() {
-            return Err(Error::invalid_argument("an array is released already (its release is NULL)"));
-        }
-        let device = Device::from_arrow(raw.device_type, raw.device_id);
-        let known = [
-            abi::DEVICE_CPU,
-            abi::DEVICE_CUDA,
-            abi::DEVICE_CUDA_HOST,
-            abi::DEVICE_CUDA_MANAGED,
-            abi::DEVICE_EXT_DEV,
-        ];
-        if !known.contains(&raw.device_type) {
-            return Err(Error::unsupported(format!(
-                "an array lies on a device of type {}; expected {known:?} (cpu, cuda, cuda_host, cuda_managed, test)",
-                raw.device_type
-            )));
-        }
-        if device != Device::CPU && !(0..=i64::from(i32::MAX)).contains(&raw.device_id) {
-            return Err(Error::bad_data(format!(
-                "an array lies on device {} of type {}, expected a device id of 0 or more",
-                raw.device_id, raw.device_type
-            )));
-        }
-        if device == Device::CPU && !raw.sync_event.is_null() {
-            return Err(Error::bad_data("an array on the cpu has a sync_event, expected NULL"));
-        }
-        // SAFETY: `Owned` vouches for the struct, so for the event, which lives as long as the array.
+    /// The array stays the caller's.
+    fn borrowing(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Self> {
+        let device = place(raw)?;
+        let owner = ForeignOwner::new(());
+        // SAFETY: as above.
         let ready = unsafe { Ready::from_sync_event(raw.sync_event, &owner) };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }

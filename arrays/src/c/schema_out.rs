@@ -36,11 +36,12 @@ fn export(
     metadata: &Metadata,
     flags: i64,
 ) -> Result<Owned<abi::ArrowSchema>> {
+    let below = count(data_type, 1)?;
     let mut arena = Box::new(Arena {
         alive: AtomicUsize::new(0),
-        nodes: Vec::with_capacity(count(data_type, 1)?),
+        nodes: Vec::with_capacity(below),
         lists: Vec::new(),
-        texts: Vec::new(),
+        texts: Vec::with_capacity(2 * (below + 1)),
         blobs: Vec::new(),
     });
     // Nodes point at each other, so the vector must not move: `count` has reserved a place for each below the root.
@@ -119,6 +120,9 @@ impl Arena {
     }
 
     fn text(&mut self, text: &str, what: &str) -> Result<*const c_char> {
+        if text.is_empty() {
+            return Ok(c"".as_ptr());
+        }
         let text = CString::new(text).map_err(|_| {
             Error::unsupported(format!(
                 "{what} '{}' has a NUL in it, which C cannot hold",

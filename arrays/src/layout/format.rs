@@ -62,6 +62,12 @@ pub fn format_of(data_type: &DataType) -> Result<Cow<'static, str>> {
 /// The type that a format string and the children's fields name; `sorted` is a map's flag. Dictionaries are not
 /// looked at here: what comes back for one is the type of its keys.
 pub fn parse_format(format: &str, children: Vec<FieldRef>, sorted: bool) -> Result<DataType> {
+    // Nearly always.
+    if children.is_empty()
+        && let Some(data_type) = plain_type(format)
+    {
+        return Ok(data_type);
+    }
     let (prefix, argument) = match format.split_once(':') {
         Some((prefix, argument)) => (prefix, Some(argument)),
         None => (format, None),

@@ -53,6 +53,6 @@ unsafe extern "C" fn release(buffer: *mut abi::EncodedBuffer) {
     unsafe {
         (*buffer).release = None;
         let kept = Box::from_raw((*buffer).private_data.cast::<Buffer>());
-        crossdock_plugin_api::door::Poison::new().leave(|| drop(kept));
+        crossdock_plugin_api::door::leave(|| drop(kept));
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::EncodedArray;
 use crate::abi;
-use crate::door::Poison;
+use crate::door;
 use crate::error::Result;
 use crate::owned::{Owned, Release};
 
@@ -102,7 +102,7 @@ unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
     unsafe {
         (*array).release = None;
         let mut parts = Box::from_raw((*array).private_data.cast::<Parts>());
-        Poison::new().leave(|| {
+        door::leave(|| {
             parts.buffers.iter_mut().for_each(|buffer| buffer.release());
             drop(parts);
         });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::EncodedArray;
 use crate::abi;
-use crate::door::Poison;
+use crate::door;
 use crate::error::Result;
 use crate::owned::{Owned, Release};
 
@@ -60,7 +60,7 @@ unsafe extern "C" fn release_buffer(buffer: *mut abi::EncodedBuffer) {
     unsafe {
         (*buffer).release = None;
         let of = Arc::from_raw((*buffer).private_data.cast::<EncodedArray>());
-        Poison::new().leave(|| drop(of));
+        door::leave(|| drop(of));
     }
 }
 
@@ -70,7 +70,7 @@ unsafe extern "C" fn release(array: *mut abi::EncodedArray) {
     unsafe {
         (*array).release = None;
         let mut share = Box::from_raw((*array).private_data.cast::<Share>());
-        Poison::new().leave(|| {
+        door::leave(|| {
             share.buffers.iter_mut().for_each(|buffer| buffer.release());
             drop(share);
         });

@@ -88,7 +88,8 @@ fn with_schemas(array: EncodedArray) -> Result<EncodedArray> {
     if nodes.iter().all(|node| node.dtype().is_none()) {
         return Ok(array);
     }
-    let (mut parts, mut buffers) = (Vec::with_capacity(nodes.len()), Vec::new());
+    let n_buffers = nodes.iter().map(EncodedNode::n_buffers).sum();
+    let (mut parts, mut buffers) = (Vec::with_capacity(nodes.len()), Vec::with_capacity(n_buffers));
     for node in nodes {
         for i in 0..node.n_buffers() {
             // SAFETY: the array is this function's alone.

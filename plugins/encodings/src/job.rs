@@ -104,7 +104,8 @@ impl Job<'_> {
         validity: Validity,
         values: Vec<Option<Buffer>>,
     ) -> Result<DeviceArray> {
-        let mut buffers = vec![validity.bits];
+        let mut buffers = Vec::with_capacity(1 + values.len());
+        buffers.push(validity.bits);
         buffers.extend(values);
         DeviceArray::try_new(
             data_type.clone(),

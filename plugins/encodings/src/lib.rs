@@ -37,13 +37,16 @@ pub struct Encodings {
     imported: Vec<Format>,
     exported: Vec<Format>,
     ids: Vec<&'static str>,
+    /// One for each id.
+    kinds: Vec<&'static Kind>,
 }
 
 impl Plugin for Encodings {
     fn create(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?;
         let ids = kinds::all().map(|kind| kind.id).collect();
-        Ok(Self { host, memory, imported: import::formats(), exported: export::formats(), ids })
+        let kinds = kinds::all().collect();
+        Ok(Self { host, memory, imported: import::formats(), exported: export::formats(), ids, kinds })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -114,11 +117,15 @@ impl Importer for Encodings {
     }
 }
 
-fn kind(node: EncodedNode<'_>) -> Result<&'static Kind> {
-    let id = node.encoding();
-    kinds::all()
-        .find(|kind| kind.id == id)
-        .ok_or_else(|| Error::unsupported(format!("{}: this plugin does not decode '{id}'", node.path())))
+impl Encodings {
+    fn kind(&self, node: EncodedNode<'_>) -> Result<&'static Kind> {
+        let id = node.encoding();
+        // Few are as long as each other, so that going through them all is sooner done than searching.
+        let found = self.ids.iter().position(|known| *known == id);
+        found
+            .and_then(|at| self.kinds.get(at).copied())
+            .ok_or_else(|| Error::unsupported(format!("{}: this plugin does not decode '{id}'", node.path())))
+    }
 }
 
 impl Encoding for Encodings {
@@ -127,11 +134,11 @@ impl Encoding for Encodings {
     }
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {
-        (kind(node)?.check)(&Node::new(node)?)
+        (self.kind(node)?.check)(&Node::new(node)?)
     }
 
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
-        Ok((kind(node)?.size)(&Node::new(node)?)?.map(|bytes| bytes as u64))
+        Ok((self.kind(node)?.size)(&Node::new(node)?)?.map(|bytes| bytes as u64))
     }
 
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
@@ -139,7 +146,7 @@ impl Encoding for Encodings {
     }
 
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
-        let (kind, own) = (kind(node)?, Node::new(node)?);
+        let (kind, own) = (self.kind(node)?, Node::new(node)?);
         let mut plan = DecodePlan::of_children(node);
         if device::suits(kind, &own, wanted)? {
             plan.device = wanted;
@@ -156,7 +163,7 @@ impl Encoding for Encodings {
         node: EncodedNode<'_>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        let (kind, node) = (kind(node)?, Node::new(node)?);
+        let (kind, node) = (self.kind(node)?, Node::new(node)?);
         let stream = call_stream(&self.memory, call, call.device())?;
         let decoded = |(at, batch): (usize, Option<Owned<abi::Batch>>)| {
             let Some(batch) = batch else { return Ok(None) };

@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 
 use super::read::{Fields, wrong};
 use crate::abi;
-use crate::door::Poison;
+use crate::door;
 use crate::encoded::MOST_DEPTH;
 use crate::error::{Error, Result};
 use crate::owned::{Owned, Release};
@@ -251,7 +251,7 @@ unsafe extern "C" fn release(schema: *mut abi::ArrowSchema) {
     unsafe {
         (*schema).release = None;
         let kept = Box::from_raw((*schema).private_data.cast::<Kept>());
-        Poison::new().leave(|| {
+        door::leave(|| {
             let below = kept.children.iter().chain(std::iter::once(&kept.dictionary));
             for child in below.filter(|child| !child.is_null()) {
                 let mut child = Box::from_raw(*child);

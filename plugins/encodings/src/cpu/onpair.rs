@@ -53,9 +53,14 @@ impl Tokens {
                 ))),
             }
         };
-        let tokens = offsets.windows(2).enumerate().map(token);
-        let (bytes, lengths) = tokens.collect::<Result<_>>()?;
-        Ok(Self { bytes, lengths })
+        let n = offsets.len() - 1;
+        let mut tokens = Self { bytes: Vec::with_capacity(n), lengths: Vec::with_capacity(n) };
+        for pair in offsets.windows(2).enumerate() {
+            let (bytes, length) = token(pair)?;
+            tokens.bytes.push(bytes);
+            tokens.lengths.push(length);
+        }
+        Ok(tokens)
     }
 
     /// Decodes values into `out`, which they have to fill: value `i` has the codes from `offsets[i]` to `offsets[i + 1]`,

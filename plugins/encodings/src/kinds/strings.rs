@@ -277,10 +277,11 @@ pub(crate) fn onpair_of(
 ) -> Result<DeviceArray> {
     const MOST_OF_A_CODE: usize = 16;
     let node = &job.node;
-    let tokens_at = counts(job, job.child(0)?)?;
     let dictionary = dictionary.map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let dictionary: &[u8] = dictionary.as_ref().map_or(&[], |view| view);
-    let tokens = in_node(node, onpair::Tokens::read(dictionary, &tokens_at))?;
+    let tokens = by_counts!(job, job.child(0)?, tokens_at: UInt16 u16, UInt32 u32 => {
+        in_node(node, onpair::Tokens::read(dictionary, tokens_at))
+    })?;
     let codes = job.child(1)?;
     let values = Values::of(codes, job.stream)?;
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
