@@ -5,7 +5,7 @@
 #define HELD_BYTES 49152
 
 // Values, and the places that their indices less `first` name. A warp has 32 of them at hand, from `next` on, while it works
-// on blocks in a row: what it needs was asked for when it had put the ones before.
+// on blocks in a row: what it needs for a block was asked for when it had put those of the one before.
 template <class T>
 struct Patches {
   Bytes indices;
@@ -30,13 +30,13 @@ struct Patches {
     value = i < n ? word_at<T>(values, i) : (T)0;
   }
 
-  // Those of the places up to `end`; what the warp wrote there, all of it has written. If indices do not rise, some are left
-  // out, or come where another warp writes as well: then none of it counts.
-  __device__ __forceinline__ void put(const Steps<T>& steps, u64 end, Target to) {
+  // Those of the places from `from` up to `end`; what the warp wrote there, all of it has written. If indices do not rise, some
+  // are left out.
+  __device__ __forceinline__ void put(const Steps<T>& steps, u64 from, u64 end, Target to) {
 #pragma unroll 1
     for (;;) {
       u64 place = index - first;
-      bool is_here = index >= first && place < end;
+      bool is_here = index >= first && place >= from && place < end;
       if (is_here) {
         Register<T> word[1] = {value};
         if (stepped) steps.take(word);
@@ -110,10 +110,9 @@ DEVICE void unpack(const Job& job, u32 first_step, Bytes packed, u32 bits, u64 f
         if (i < n) put_word(to, i, some[k]);
       }
     }
-    // For two blocks at a time: of few patches 32 are enough for both.
-    if (!PATCHED || (blocks.at % 2 == 0 && blocks.next() < blocks.end)) continue;
+    if (!PATCHED) continue;
     __syncwarp();
-    patches->put(steps, min64(end, n), to);
+    patches->put(steps, from, min64(end, n), to);
   }
 }
 

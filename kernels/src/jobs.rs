@@ -54,8 +54,11 @@ impl JobArg<'_> {
 /// Threads of a block, as the sources have it.
 const THREADS: usize = 256;
 
-/// As many blocks as fill the largest device once.
-const WAVE: usize = 1056;
+/// Those of the largest device.
+const MULTIPROCESSORS: usize = 132;
+
+/// As many blocks as fill it once, eight at once on each.
+const WAVE: usize = 8 * MULTIPROCESSORS;
 
 /// Blocks for a job that moves so many bytes, 16 a thread and step: as many as there are steps, up to a wave; beyond, four
 /// steps each. Small blocks even out that some multiprocessors are slower than others (on an H200 63 % of a copy's rate in
@@ -86,9 +89,11 @@ pub(crate) fn half_wave_blocks(bytes: usize) -> u32 {
     blocks_of(bytes, 1, WAVE / 2, WAVE / 2)
 }
 
-/// For one whose warps take so many pieces in turn, each with the next one under way: a warp each, up to half a wave.
-pub(crate) fn warps(pieces: usize) -> u32 {
-    shared(pieces.div_ceil(THREADS / 32).max(1), 1, WAVE / 2, WAVE / 2)
+/// For one whose warps take so many pieces in turn, each with the next one under way: a warp each, up to so many blocks for
+/// each multiprocessor.
+pub(crate) fn warps(pieces: usize, for_each: usize) -> u32 {
+    let most = MULTIPROCESSORS * for_each;
+    shared(pieces.div_ceil(THREADS / 32).max(1), 1, most, most)
 }
 
 fn blocks_of(bytes: usize, steps_each: usize, most: usize, wave: usize) -> u32 {

@@ -83,8 +83,8 @@ impl<'a> Packed<'a> {
         ])
     }
 
-    fn blocks(self, len: usize) -> u32 {
-        warps(blocks_of(self.first, len))
+    fn blocks(self, len: usize, for_each: usize) -> u32 {
+        warps(blocks_of(self.first, len), for_each)
     }
 }
 
@@ -101,7 +101,7 @@ impl<'a> Checks<'a> {
         let [read, bits, first] = packed.args(words.len, words.width_bytes)?;
         let width = JobArg::Value(words.width_bytes as u64);
         let args = [read, bits, first, JobArg::write(to, words.at, words.bytes())?, width];
-        self.push(&UNPACK, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))
+        self.push(&UNPACK, packed.blocks(words.len, 4), args.into_iter().chain(steps::args(steps)))
     }
 
     /// The same with `patches` in their places, which go through the steps too if they are `stepped`. The cell says which index was
@@ -131,13 +131,15 @@ impl<'a> Checks<'a> {
             JobArg::Value(stepped.into()),
             JobArg::Cells(cell, 1),
         ];
-        let row = match words.width_bytes {
-            1 => &UNPACK_PATCHED_1,
-            2 => &UNPACK_PATCHED_2,
-            4 => &UNPACK_PATCHED_4,
-            _ => &UNPACK_PATCHED_8,
+        // Several times as many blocks as there is room for at once even out that some take longer; but each warp searches for
+        // its patches.
+        let (row, for_each) = match words.width_bytes {
+            1 => (&UNPACK_PATCHED_1, 6),
+            2 => (&UNPACK_PATCHED_2, 6),
+            4 => (&UNPACK_PATCHED_4, 6),
+            _ => (&UNPACK_PATCHED_8, 8),
         };
-        self.push(row, packed.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
+        self.push(row, packed.blocks(words.len, for_each), args.into_iter().chain(steps::args(steps)))?;
         Ok(cell)
     }
 
@@ -176,7 +178,7 @@ impl<'a> Checks<'a> {
             JobArg::Value(words.width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&TAKE_PACKED, codes.blocks(words.len), args.into_iter().chain(steps::args(steps)))?;
+        self.push(&TAKE_PACKED, codes.blocks(words.len, 4), args.into_iter().chain(steps::args(steps)))?;
         Ok(cell)
     }
 }
