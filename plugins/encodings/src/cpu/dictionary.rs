@@ -12,9 +12,6 @@ const BLOCK: usize = 1024;
 /// As many where some may be null: those of a word of validity.
 const WORD: usize = 64;
 
-/// A dictionary that no code of a byte is out of range of.
-const SMALL: usize = 256;
-
 /// Looks up each code; one that is out of range is refused. A code that is null names nothing and may be anything: its value
 /// is the dictionary's first, or `null` where it has none.
 pub fn take<C: Index, V: Copy>(
@@ -28,27 +25,22 @@ pub fn take<C: Index, V: Copy>(
     if let Some(valid) = valid {
         valid.must_be("dictionary: bits of validity", codes.len())?;
     }
-    let names = values.len();
-    if names > SMALL || codes.len() < SMALL {
-        let find = |code: C| values.get(code.index()).copied().unwrap_or(null);
-        return wide::run(LookUp { valid, names, find }, codes, out);
+    if values.is_empty() {
+        out.fill(null);
     }
-    let mut small = [null; SMALL];
-    small[..names].copy_from_slice(values);
-    let find = |code: C| small[usize::from(code.index() as u8)];
-    wide::run(LookUp { valid, names, find }, codes, out)
+    wide::run(LookUp { valid, values }, codes, out)
 }
 
-struct LookUp<'a, F> {
+struct LookUp<'a, V> {
     valid: Option<Bits<'a>>,
-    names: usize,
-    find: F,
+    values: &'a [V],
 }
 
-impl<C: Index, V: Copy, F: Fn(C) -> V + Copy> Work<C, V, Result<()>> for LookUp<'_, F> {
+impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
     #[inline(always)]
     fn run(self, codes: &[C], out: &mut [V]) -> Result<()> {
-        let LookUp { valid, names, find } = self;
+        let LookUp { valid, values } = self;
+        let names = values.len();
         let at_once = if valid.is_some() { WORD } else { BLOCK };
         for (i, (codes, out)) in codes.chunks(at_once).zip(out.chunks_mut(at_once)).enumerate() {
             let mut kept = [C::default(); WORD];
@@ -63,10 +55,14 @@ impl<C: Index, V: Copy, F: Fn(C) -> V + Copy> Work<C, V, Result<()>> for LookUp<
                 let at = |j: usize| i * at_once + j;
                 let wrong =
                     |j: &usize| codes[*j].index() >= names && valid.is_none_or(|valid| valid.get(at(*j)));
-                if let Some(j) = (0..codes.len()).find(wrong) {
-                    return Err(unknown(codes[j], at(j), names));
+                match (0..codes.len()).find(wrong) {
+                    Some(j) => return Err(unknown(codes[j], at(j), names)),
+                    // There are no values, and no code that names one.
+                    None => continue,
                 }
             }
+            // SAFETY: the greatest of these codes is below `names`, and that is how many values there are.
+            let find = |code: C| unsafe { *values.get_unchecked(code.index()) };
             // Eight of these would not stay in registers.
             if size_of::<V>() > size_of::<u64>() {
                 for (code, out) in codes.iter().zip(out) {
