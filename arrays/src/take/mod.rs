@@ -8,7 +8,7 @@ use crossdock_memory::{Buffer, Error, Result, Stream};
 
 use crate::DeviceArray;
 use nested::Rows;
-pub use nested::{Gathered, WrongLists, gather, takes};
+pub use nested::{Gathered, WrongLists, gather, row_width, takes};
 
 /// How the values of a type lie in their first buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Slots {
 
     /// The number of each of so many rows.
     fn of_rows(stream: &Stream, len: usize) -> Result<Self> {
-        let width = Rows::width_of(len);
+        let width = row_width(len);
         let buffer = nested::counted(stream, len, 1, width)?;
         Ok(Self { buffer: Some(buffer), at: 0, width, len })
     }

@@ -22,6 +22,11 @@ pub fn takes(data_type: &DataType) -> bool {
     }
 }
 
+/// Bytes that the number of each of so many rows needs: 4 or 8. All ones is none of them.
+pub fn row_width(rows: usize) -> usize {
+    if u32::try_from(rows).is_ok() { 4 } else { 8 }
+}
+
 /// Rows that are wanted of an array, in order. Those that it has not got are none that are null here or further up: of them
 /// comes what has no bits set, or no elements.
 #[derive(Clone, Copy)]
@@ -35,11 +40,6 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// Bytes that the numbers of so many rows need; all ones is none of them.
-    pub fn width_of(len: usize) -> usize {
-        if u32::try_from(len).is_ok() { 4 } else { 8 }
-    }
-
     /// Those of values in slots.
     fn of(&self, stream: &Stream, source: Source<'_>, width: usize) -> Result<Buffer> {
         let mut to = stream.memory().alloc(stream, self.len.saturating_mul(width))?;
@@ -170,7 +170,7 @@ struct Named<'a> {
 impl Named<'_> {
     /// All of their elements, one list's after the other's, so many together.
     fn elements(self, stream: &Stream, elements: &DeviceArray, total: usize) -> Result<DeviceArray> {
-        let width = Rows::width_of(elements.len());
+        let width = row_width(elements.len());
         let mut to = stream.memory().alloc(stream, total.saturating_mul(width))?;
         let mut checks = Checks::new();
         checks.name_elements(self.begins, self.offsets, self.validity, &mut to, 0, (total, width))?;
@@ -198,7 +198,7 @@ fn elements_of_a_size(
         return DeviceArray::empty(child.data_type());
     }
     let elements = child.slice(values.offset() * size, values.len() * size)?;
-    let (at_width, to_width) = (Rows::width_of(elements.len()), Rows::width_of(total));
+    let (at_width, to_width) = (row_width(elements.len()), row_width(total));
     let at = counted(stream, values.len(), size, at_width)?;
     let to = counted(stream, rows.len + 1, size, to_width)?;
     let begins = rows.of(stream, Source { buffer: Some(&at), at: 0, len: values.len() }, at_width)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
-use crossdock_arrays::take::take;
+use crossdock_arrays::take::{row_width, take};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_memory::{Buffer, BufferMut};
 use crossdock_plugin_api::{Device, Result};
@@ -47,18 +47,13 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Bytes of each, where so many rows are numbered.
-    pub(super) fn width_of(rows: usize) -> usize {
-        if u32::try_from(rows).is_ok() { 4 } else { 8 }
-    }
-
     pub(super) fn of(numbers: Buffer, width: usize) -> Self {
         Self { numbers, width }
     }
 
     /// The first row for each.
     pub(super) fn first(job: &Job<'_>) -> Result<Self> {
-        let width = Self::width_of(0);
+        let width = row_width(1);
         let bytes = job.node.len.saturating_mul(width);
         let mut numbers: BufferMut = super::room(job, bytes)?;
         job.stream.fill(&mut numbers, 0, bytes, 0)?;

@@ -76,7 +76,7 @@ fn words(job: &Job<'_>, scalar: &Scalar<'_>, slot: Slot) -> Result<DeviceArray> 
 /// Of others their numbers are, that of the one value coming after all others'.
 fn rows(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     let values = job.child(1)?;
-    let (n, width) = (values.len(), Rows::width_of(values.len()));
+    let (n, width) = (values.len(), take::row_width(values.len()));
     let mut counted = room(job, n.saturating_mul(width))?;
     let mut checks = Checks::new();
     checks.sequence(0, 1, &mut counted, Words { at: 0, len: n, width_bytes: width }, &[])?;
