@@ -186,7 +186,7 @@ def progress(done, total):
     if count == 1:
         print("ready", flush=True)
     import time
-    time.sleep(0.2)
+    time.sleep(5)
 try:
     batches.write_ipc({str(target)!r}, progress=progress)
 except KeyboardInterrupt:
