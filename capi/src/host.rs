@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crossdock::Host;
 use crossdock::discovery::Search;
-use crossdock_memory_backend::Backend;
+use crossdock_memory_backend::{Backend, BackendBuilder};
 use crossdock_plugin_api::{Owned, Result, abi as api};
 
 use crate::abi::{self, HOST_LENIENT, HOST_ONLY_GIVEN, HOST_UNTOUCHABLE, HostSettings, Leak, Leaks, Ledger};
@@ -80,6 +80,8 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     if settings.memory_limit > 0 {
         backend = backend.limit_bytes(usize::try_from(settings.memory_limit).unwrap_or(usize::MAX));
     }
+    let trace = crossdock::trace_from_environment().map_err(error::of_host)?;
+    let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
     let mut builder = Host::builder().search(search).backend(backend.build());
     if settings.threads > 0 {
         builder = builder.threads(settings.threads as usize);

@@ -1,8 +1,9 @@
 //! A host: one owner of memory, and the plugins that were found.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use crossdock_memory_backend::{Backend, Leak, LedgerSnapshot};
+use crossdock_memory_backend::{Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
 
 use crate::discovery::{Candidate, Catalog, Search};
 use crate::error::{Error, Result};
@@ -30,12 +31,14 @@ pub struct HostBuilder {
     backend: Option<Backend>,
     memory_limit_bytes: Option<usize>,
     threads: Option<usize>,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Host {
     /// Looks in the usual places, without a memory limit, with as many threads as the machine has.
     pub fn builder() -> HostBuilder {
-        HostBuilder { search: Search::usual(), backend: None, memory_limit_bytes: None, threads: None }
+        let search = Search::usual();
+        HostBuilder { search, backend: None, memory_limit_bytes: None, threads: None, trace: None }
     }
 
     /// What was found, chosen, shadowed, refused.
@@ -130,7 +133,7 @@ impl HostBuilder {
         self
     }
 
-    /// The owner of its memory; the memory limit is then this one's.
+    /// The owner of its memory; the memory limit is then this one's, and where calls are recorded.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = Some(backend);
         self
@@ -148,12 +151,21 @@ impl HostBuilder {
         self
     }
 
+    /// Where calls of and by plugins are recorded; otherwise what [`trace_from_environment`] gives.
+    pub fn trace(mut self, trace: Arc<Trace>) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
     /// Looks for plugins; none of their code runs yet. What was found and cannot be used, though it means to be a
     /// plugin, is reported to the log.
     ///
     /// # Errors
-    /// A plugin file that was given by its path is missing or refused.
-    pub fn build(self) -> Result<Host> {
+    /// A plugin file that was given by its path is missing or refused, or calls cannot be recorded as the environment asks.
+    pub fn build(mut self) -> Result<Host> {
+        if self.backend.is_none() && self.trace.is_none() {
+            self.trace = trace_from_environment()?;
+        }
         let host = self.build_lenient();
         let catalog = &host.0.catalog;
         if let Some(refused) = catalog.candidates.iter().find_map(Candidate::refused_though_given) {
@@ -175,7 +187,8 @@ impl HostBuilder {
     pub fn build_lenient(self) -> Host {
         let backend = self.backend.unwrap_or_else(|| {
             let builder = Backend::builder();
-            self.memory_limit_bytes.map_or(builder.clone(), |bytes| builder.limit_bytes(bytes)).build()
+            let builder = self.trace.into_iter().fold(builder, BackendBuilder::trace);
+            self.memory_limit_bytes.into_iter().fold(builder, BackendBuilder::limit_bytes).build()
         });
         let catalog = self.search.run();
         let loaded = catalog.candidates.iter().map(|_| OnceLock::new()).collect();
@@ -183,4 +196,31 @@ impl HostBuilder {
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         Host(Arc::new(Inner { backend, catalog, loaded, threads: threads.max(1) }))
     }
+}
+
+/// The environment variable that names a file to record calls of and by plugins in, those of all hosts of a process.
+pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
+
+/// What [`TRACE_VARIABLE`] asks for.
+///
+/// # Errors
+/// The file cannot be made.
+pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
+    static TRACE: OnceLock<Option<std::result::Result<Arc<Trace>, String>>> = OnceLock::new();
+    let made = TRACE.get_or_init(|| {
+        let path = std::env::var_os(TRACE_VARIABLE).filter(|path| !path.is_empty())?;
+        Some(trace_to(Path::new(&path)).map_err(|error| error.one_line()))
+    });
+    made.clone().transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
+}
+
+/// A new file to record calls in.
+///
+/// # Errors
+/// [`Error::Io`] names it.
+pub fn trace_to(path: &Path) -> Result<Arc<Trace>> {
+    let trace = Trace::create(path);
+    trace
+        .map(Arc::new)
+        .map_err(|error| Error::io(format!("cannot record calls in '{}'", path.display()), error))
 }

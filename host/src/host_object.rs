@@ -11,6 +11,7 @@ use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, ab
 
 use crate::janitor;
 use crate::session::WeakSession;
+use crate::traced;
 
 /// The host's own reference to one instance's host object.
 pub(crate) struct HostObject(Arc<Shared>);
@@ -96,13 +97,24 @@ impl HostObject {
 
 unsafe extern "C" fn retain(host: *const abi::Host) {
     // SAFETY: the plugin calls this on the object it was given, which is an Arc's content with at least one count.
-    unsafe { Arc::increment_strong_count(host.cast::<Shared>()) };
+    let account = unsafe { &(*host.cast::<Shared>()).account };
+    // SAFETY: as above.
+    traced::called(account, "retain", || unsafe { Arc::increment_strong_count(host.cast::<Shared>()) });
 }
 
 unsafe extern "C" fn release(host: *const abi::Host) {
-    // SAFETY: takes one count that `retain` gave.
-    unsafe { Arc::decrement_strong_count(host.cast::<Shared>()) };
-    janitor::reference_gone();
+    // SAFETY: the count that is taken keeps the object until then; its account is kept beyond, for those who record the call.
+    let account = unsafe { &(*host.cast::<Shared>()).account };
+    let account = account.is_traced().then(|| account.clone());
+    let end = || {
+        // SAFETY: takes one count that `retain` gave.
+        unsafe { Arc::decrement_strong_count(host.cast::<Shared>()) };
+        janitor::reference_gone();
+    };
+    match account {
+        Some(account) => traced::called(&account, "release", end),
+        None => end(),
+    }
 }
 
 unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) -> *const c_void {
@@ -111,16 +123,22 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
     }
     // SAFETY: the plugin holds a reference, or is inside `create`, during which the host does; ids are NUL-terminated.
     let (shared, id) = unsafe { (&*host.cast::<Shared>(), CStr::from_ptr(id)) };
-    if id == abi::HOST_MEMORY_ID {
-        shared.account.memory().cast()
-    } else if id == abi::HOST_LOG_ID {
-        std::ptr::from_ref(&shared.log).cast()
-    } else if id == abi::HOST_SESSION_ID {
-        std::ptr::from_ref(&shared.session).cast()
-    } else if id == abi::HOST_DECODE_ID {
-        std::ptr::from_ref(&shared.decode).cast()
-    } else {
-        std::ptr::null()
+    traced::called(&shared.account, "get_interface", || shared.interface(id))
+}
+
+impl Shared {
+    fn interface(&self, id: &CStr) -> *const c_void {
+        if id == abi::HOST_MEMORY_ID {
+            self.account.memory().cast()
+        } else if id == abi::HOST_LOG_ID {
+            std::ptr::from_ref(&self.log).cast()
+        } else if id == abi::HOST_SESSION_ID {
+            std::ptr::from_ref(&self.session).cast()
+        } else if id == abi::HOST_DECODE_ID {
+            std::ptr::from_ref(&self.decode).cast()
+        } else {
+            std::ptr::null()
+        }
     }
 }
 
@@ -131,7 +149,7 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
     // A subscriber is the application's code: its panic must not unwind into the plugin.
     Poison::new().leave(|| {
         // SAFETY: the log is a field of the `Shared` that `private_data` points at, and lives as long as it.
-        let Shared { plugin, listener, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
+        let Shared { plugin, listener, account, .. } = unsafe { &*(*log).private_data.cast::<Shared>() };
         // SAFETY: the plugin's string, alive for the call.
         let bytes = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
         let message = String::from_utf8_lossy(bytes);
@@ -142,10 +160,10 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
             abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
             _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
         };
-        match listener {
+        traced::called(account, "log.write", || match listener {
             Some(listener) => tracing::dispatcher::with_default(listener, tell),
             None => tell(),
-        }
+        });
     });
 }
 
@@ -167,8 +185,10 @@ unsafe extern "C" fn decode(
         // SAFETY: the plugin's call, alive for this one, and its array, of which it vouches that the lists are as long as they
         // say.
         let (call, array) = unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?) };
+        let decode = || session.decode_for_plugin(&call, array);
+        let batch = shared.ok_or_else(gone)?.account.called("decode", decode)?;
         // SAFETY: the plugin's out parameter.
-        unsafe { session.decode_for_plugin(&call, array)?.put(out, "decode") }
+        unsafe { batch.put(out, "decode") }
     };
     // SAFETY: the plugin's error struct.
     unsafe { Poison::new().enter(err, body) }

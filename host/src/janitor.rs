@@ -9,11 +9,12 @@ use crossdock_memory_backend::before_exit;
 use crossdock_plugin_api::Instance;
 
 use crate::host_object::HostObject;
+use crate::traced::Ended;
 
 /// An instance whose handle is closed.
 pub(crate) struct Retired {
     // Dropped in this order: the instance's `destroy` may still use its host.
-    pub(crate) instance: Instance,
+    pub(crate) instance: Ended<Instance>,
     pub(crate) host: HostObject,
     /// How many references to the host object there were when the instance was made: ours and the instance's own.
     /// Those beyond belong to what it lent out.

@@ -55,6 +55,7 @@ pub mod sink;
 mod size;
 pub mod source;
 mod table;
+mod traced;
 mod writer;
 
 pub use capsules::CapsuleFormat;
@@ -62,7 +63,7 @@ pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
 pub use decode::NodePlan;
 pub use error::{Error, Result, one_line};
-pub use host::{Host, HostBuilder};
+pub use host::{Host, HostBuilder, TRACE_VARIABLE, trace_from_environment, trace_to};
 pub use plugin::Plugin;
 pub use reader::{ReadOptions, Reader};
 pub use session::{Session, SessionBuilder};

@@ -15,6 +15,7 @@ use crate::janitor::{self, Retired};
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
 use crate::session::WeakSession;
+use crate::traced::{self, Ended};
 
 /// An instance that a session made of a loaded plugin. Streams and writers that it opened share it; when the last of
 /// them is gone, and everything that the plugin lent out, the instance is destroyed.
@@ -42,7 +43,10 @@ impl Plugin {
         // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
         // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
         // Arc of this plugin.
-        let instance = unsafe { Instance::create(loaded.entry, host.as_ptr()) }.map_err(refuse)?;
+        let instance = account
+            .call("create", || unsafe { Instance::create(loaded.entry, host.as_ptr()) })
+            .map_err(refuse)?;
+        let instance = Ended::new(instance, &account, "destroy");
         let own_references = host.references();
         let retired = ManuallyDrop::new(Retired { instance, host, own_references });
         let (importer_formats, exporter_formats, encodings) = (Vec::new(), Vec::new(), Vec::new());
@@ -54,15 +58,21 @@ impl Plugin {
     }
 
     fn ask(&mut self) -> Result<(), ApiError> {
-        if let Some(importer) = self.retired.instance.importer() {
-            self.importer_formats = importer.formats().map_err(|e| e.context("its importer's formats"))?;
+        let Self { account, .. } = &*self;
+        let mut formats = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(importer) = self.interface(Instance::importer) {
+            let asked = account.call("importer.formats", || importer.formats());
+            formats.0 = asked.map_err(|e| e.context("its importer's formats"))?;
         }
-        if let Some(exporter) = self.retired.instance.exporter() {
-            self.exporter_formats = exporter.formats().map_err(|e| e.context("its exporter's formats"))?;
+        if let Some(exporter) = self.interface(Instance::exporter) {
+            let asked = account.call("exporter.formats", || exporter.formats());
+            formats.1 = asked.map_err(|e| e.context("its exporter's formats"))?;
         }
-        if let Some(encoding) = self.retired.instance.encoding() {
-            self.encodings = encoding.ids().map_err(|e| e.context("its encodings"))?;
+        if let Some(encoding) = self.encoding() {
+            formats.2 =
+                account.call("encoding.ids", || encoding.ids()).map_err(|e| e.context("its encodings"))?;
         }
+        (self.importer_formats, self.exporter_formats, self.encodings) = formats;
         Ok(())
     }
 
@@ -93,21 +103,25 @@ impl Plugin {
 
     /// Its encodings, if it has any.
     pub(crate) fn encoding(&self) -> Option<EncodingHandle<'_>> {
-        self.retired.instance.encoding()
+        self.interface(Instance::encoding)
+    }
+
+    fn interface<'a, T>(&'a self, of: impl FnOnce(&'a Instance) -> Option<T>) -> Option<T> {
+        traced::call(&self.account, "get_interface", || of(&self.retired.instance))
     }
 
     /// Its importer, or an error that says that it has none.
     pub fn importer(&self) -> Result<ImporterHandle<'_>> {
-        self.retired.instance.importer().ok_or_else(|| Error::usage(format!("{self} reads no format")))
+        self.interface(Instance::importer).ok_or_else(|| Error::usage(format!("{self} reads no format")))
     }
 
     /// Its exporter, or an error that says that it has none.
     pub fn exporter(&self) -> Result<ExporterHandle<'_>> {
-        self.retired.instance.exporter().ok_or_else(|| Error::usage(format!("{self} writes no format")))
+        self.interface(Instance::exporter).ok_or_else(|| Error::usage(format!("{self} writes no format")))
     }
 
     /// The account that its memory is counted in.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &Arc<Account> {
         &self.account
     }
 

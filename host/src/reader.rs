@@ -14,6 +14,7 @@ use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
 use crate::source::{FileSource, Input};
+use crate::traced::{self, Ended, Maker};
 
 /// After this many bytes of batches, pages of a mapped input are given back, so that reading a file of any size keeps
 /// a bounded part of it in memory.
@@ -36,7 +37,7 @@ pub struct ReadOptions {
 /// An opened input: batches with one schema.
 pub struct Reader {
     // The stream ends before the plugin that made it.
-    stream: BatchStreamHandle,
+    stream: Ended<BatchStreamHandle>,
     plugin: Arc<Plugin>,
     session: Session,
     call: CallSettings,
@@ -84,7 +85,7 @@ impl Session {
         {
             file.leave_unmapped();
         }
-        let api_input = ApiInput::Source(Source::new(input.shared()));
+        let api_input = ApiInput::Source(Source::new(traced::source(input.shared(), plugin.account())));
         let (format, what) = (format.name.as_str().into(), what.into());
         let mut reader =
             Reader::open(self, plugin, call, format, api_input, Columns::Unknown, &options.options, what)?;
@@ -140,9 +141,14 @@ impl Reader {
             Columns::Expected(schema) => Some(export_schema(schema).map_err(failed)?),
             Columns::Unknown => None,
         };
-        let opened = plugin.importer()?.open(&call, &format, input, expected.as_ref(), options);
-        let mut stream = opened.map_err(failed)?;
-        let schema = Arc::new(stream.schema().and_then(|schema| import_schema(&schema)).map_err(failed)?);
+        let (importer, account) = (plugin.importer()?, plugin.account());
+        let progress = call.progress.map(|progress| traced::progress(progress, account));
+        let call = CallSettings { progress, ..call };
+        let open = || importer.open(&call, &format, input, expected.as_ref(), options);
+        let opened = account.call("importer.open", open).map_err(failed)?;
+        let mut stream = Ended::new(opened, account, "stream.release");
+        let schema = account.call("stream.get_schema", || stream.schema());
+        let schema = Arc::new(schema.and_then(|schema| import_schema(&schema)).map_err(failed)?);
         Ok(Self {
             stream,
             session: session.clone(),
@@ -177,7 +183,12 @@ impl Reader {
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         self.check_input()?;
-        let next = self.stream.next(&self.call).map_err(|error| self.plugin.failed(&*self.name, error))?;
+        let account = self.plugin.account();
+        let next = account.call("stream.get_next", || {
+            let next = self.stream.next(&self.call)?;
+            Ok(next.map(|batch| traced::crossing(batch, account, Maker::Plugin)))
+        });
+        let next = next.map_err(|error| self.plugin.failed(&*self.name, error))?;
         let Some(raw) = next else {
             self.ended = true;
             return Ok(None);

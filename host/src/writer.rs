@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{DeviceBatch, export_batch, export_schema};
 use crossdock_plugin_api::{
-    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Options, WriterHandle,
+    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Options, Sink, WriterHandle,
 };
 
 use crate::error::{Error, Result};
@@ -13,6 +13,7 @@ use crate::plugin::Plugin;
 use crate::registry::{Choice, Way};
 use crate::session::Session;
 use crate::sink::Output;
+use crate::traced::{self, Ended, Maker};
 
 /// As what to write.
 #[derive(Clone, Default)]
@@ -26,7 +27,7 @@ pub struct WriteOptions {
 /// An output that takes batches of one schema. Dropped before [`Writer::finish`], it leaves nothing behind.
 pub struct Writer {
     // The exporter's writer ends before the plugin that made it.
-    writer: WriterHandle,
+    writer: Ended<WriterHandle>,
     plugin: Arc<Plugin>,
     session: Session,
     call: CallSettings,
@@ -82,7 +83,9 @@ impl Session {
         let failed = |error| plugin.failed(format!("plan for {}", format.name), error);
         let raw = export_schema(schema).map_err(failed)?;
         let call = self.call_for_structs();
-        let verdicts = plugin.exporter()?.plan(&call, &format.name, &raw, from, options).map_err(failed)?;
+        let exporter = plugin.exporter()?;
+        let plan = || exporter.plan(&call, &format.name, &raw, from, options);
+        let verdicts = plugin.account().call("exporter.plan", plan).map_err(failed)?;
         match (verdicts.len(), schema.fields().len()) {
             (got, expected) if got == expected => Ok(verdicts),
             (got, expected) => Err(Error::data(
@@ -107,8 +110,11 @@ impl Writer {
         let call = session.call_for_structs();
         let failed = |error| plugin.failed(&name, error);
         let raw = export_schema(schema).map_err(failed)?;
-        let sink = output.as_ref().map(Output::sink);
-        let writer = plugin.exporter()?.begin(&call, &format.name, &raw, options, sink).map_err(failed)?;
+        let (exporter, account) = (plugin.exporter()?, plugin.account());
+        let sink = output.as_ref().map(|output| Sink::new(traced::sink(output.bytes(), account)));
+        let begin = || exporter.begin(&call, &format.name, &raw, options, sink);
+        let writer = account.call("exporter.begin", begin).map_err(failed)?;
+        let writer = Ended::new(writer, account, "writer.release");
         let (session, schema) = (session.clone(), schema.clone());
         Ok(Self { writer, plugin, session, call, schema, format, name, output, failed: false })
     }
@@ -178,7 +184,9 @@ impl Writer {
             return Err(Error::usage(format!("a batch does not fit what is being written: {difference}")));
         }
         let raw = export_batch(batch, false, self.session.stream()).map_err(failed)?;
-        self.writer.write(&self.call, raw).map_err(|error| self.plugin.failed(&self.name, error))
+        let account = self.plugin.account();
+        let write = || self.writer.write(&self.call, traced::crossing(raw, account, Maker::Host));
+        account.call("writer.write", write).map_err(|error| self.plugin.failed(&self.name, error))
     }
 
     /// Ends it. A file appears now.
@@ -194,7 +202,9 @@ impl Writer {
             )));
         }
         let Self { writer, plugin, call, name, output, .. } = self;
-        let capsules = writer.finish(&call).map_err(|error| plugin.failed(&name, error))?;
+        let finish = || writer.into_inner().finish(&call);
+        let capsules =
+            plugin.account().call("writer.finish", finish).map_err(|error| plugin.failed(&name, error))?;
         let bytes_written = output.as_ref().map_or(0, Output::bytes_written);
         if let Some(output) = output {
             output.commit()?;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
-use crossdock::memory::Backend;
-use crossdock::{Host, Result, Session, parse_bytes};
+use crossdock::memory::{Backend, BackendBuilder};
+use crossdock::{Host, Result, Session, parse_bytes, trace_from_environment, trace_to};
 
 /// Where to look for plugins.
 #[derive(Args)]
@@ -29,6 +29,9 @@ pub struct Work {
     /// How many threads plugins may keep busy [default: as many as the machine has]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub threads: Option<u32>,
+    /// Records each call of and by plugins in this file, which ui.perfetto.dev opens [default: CROSSDOCK_TRACE, or none]
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// How closely to look at what comes in [default: full for files and streams, layout within the process]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub validate: Option<Level>,
@@ -68,6 +71,11 @@ impl Work {
         if let Some(bytes) = self.memory {
             backend = backend.limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         }
+        let trace = match &self.trace {
+            Some(path) => Some(trace_to(path)?),
+            None => trace_from_environment()?,
+        };
+        let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
         let mut builder = Host::builder().backend(backend.build());
         for path in &self.plugins.paths {
             builder = builder.plugins(path);

@@ -13,6 +13,7 @@ use crate::reader::{Columns, Reader};
 use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::Input;
+use crate::traced;
 use crate::writer::{Writer, schema_difference};
 
 /// One `--via`: an exporter's writer, and for all that it gives the same plugin's importer.
@@ -141,7 +142,8 @@ impl Via {
         let mut writer = self.begin_writer(Some(Output::Memory(sink.clone())))?;
         writer.write(batch)?;
         writer.finish()?;
-        let source = Source::new(Input::bytes(sink.take()).shared());
+        let bytes = Input::bytes(sink.take()).shared();
+        let source = Source::new(traced::source(bytes, self.plugin.account()));
         self.read(ApiInput::Source(source), self.session.call_for_bytes())
     }
 

@@ -26,6 +26,7 @@ use run::{Link, run};
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::session::Session;
+use crate::traced::{self, Maker};
 
 /// How a node is decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,7 @@ fn decode_node(
     let By::Plugin(encoding) = step.by else {
         return Err(ApiError::internal("a node with a program was to be decoded by its plugin"));
     };
+    let account = plugin.account();
     let below = |(given, at): (&Given, usize)| {
         if *given != Given::Decoded {
             return Ok(None);
@@ -197,7 +199,13 @@ fn decode_node(
         CallSettings { cancel: call.cancel.clone(), validate: call.validate, ..CallSettings::new(*device) }
     };
     let by = |error| named(error, plugin, node);
-    let raw = encoding.decode(&call, array, index, below).map_err(by)?;
+    let decode = || {
+        let lent = |batch| traced::crossing(batch, account, Maker::Host);
+        let below = below.into_iter().map(|batch| batch.map(lent)).collect();
+        let batch = encoding.decode(&call, array, index, below)?;
+        Ok(traced::crossing(batch, account, Maker::Plugin))
+    };
+    let raw = account.call("encoding.decode", decode).map_err(by)?;
     let batch = import_batch(raw, schema, memory).map_err(by)?;
     held_to_its_word(node, &batch, &here).map_err(by)?;
     Ok(batch)

@@ -89,11 +89,12 @@ pub(super) fn plan<'a>(
         }
         let plugin = asked(plugins, node.encoding()).ok_or_else(|| unknown(node, plugins))?;
         let by = |error: ApiError| error.context(format_args!("{plugin}: {}", node.path()));
+        let account = plugin.account();
         let encoding = plugin.encoding().ok_or_else(|| node.wrong("its plugin has lost its encodings"))?;
-        encoding.check(array, index).map_err(by)?;
+        account.call("encoding.check", || encoding.check(array, index)).map_err(by)?;
         // SAFETY: the tree was found sound: each node has a schema that lives as long as the array.
         let field = unsafe { import_field_ref(node.schema()?) }.map_err(by)?;
-        let bytes = encoding.size(array, index).map_err(by)?;
+        let bytes = account.call("encoding.size", || encoding.size(array, index)).map_err(by)?;
         if let Some(bytes) = bytes.filter(|bytes| *bytes > most_bytes) {
             return Err(ApiError::out_of_memory(format!(
                 "{}: {} values would take {bytes} bytes, more than the {most_bytes} that there are",
@@ -102,11 +103,12 @@ pub(super) fn plan<'a>(
             )));
         }
         let wanted = wanted_on.get(index).copied().unwrap_or(wanted);
-        let program = program(array, node, &field, encoding, wanted).map_err(by)?;
+        let program = program(array, node, &field, plugin, encoding, wanted).map_err(by)?;
         let (device, decoded) = match &program {
             Some(program) => (wanted, children_of(node, &program.children)),
             None => {
-                let plan = encoding.plan(array, index, wanted).map_err(by)?;
+                let ask = || encoding.plan(array, index, wanted);
+                let plan = account.call("encoding.plan", ask).map_err(by)?;
                 (plan.device, plan.decoded)
             }
         };
@@ -160,13 +162,14 @@ fn program(
     array: &EncodedArray,
     node: EncodedNode<'_>,
     field: &Field,
+    plugin: &Plugin,
     encoding: EncodingHandle<'_>,
     wanted: Device,
 ) -> ApiResult<Option<Program>> {
     if wanted == Device::CPU && encoding.decodes() {
         return Ok(None);
     }
-    match encoding.lower(array, node.index())? {
+    match plugin.account().call("encoding.lower", || encoding.lower(array, node.index()))? {
         Some(operators) => Program::new(node, field, &operators).map(Some),
         None if encoding.decodes() => Ok(None),
         None => Err(ApiError::unsupported(format!(

@@ -79,11 +79,16 @@ impl Output {
 
     /// What an exporter writes to. One at a time.
     pub fn sink(&self) -> Sink {
+        Sink::new(self.bytes())
+    }
+
+    /// The same, not yet offered to anybody.
+    pub(crate) fn bytes(&self) -> Box<dyn ByteSink> {
         match self {
-            Self::File(file) => Sink::new(Box::new(file.sink())),
-            Self::Stream(stream) => Sink::new(Box::new(stream.clone())),
-            Self::Memory(vec) => Sink::new(Box::new(vec.clone())),
-            Self::Other(sink) => Sink::new(Box::new(sink.clone())),
+            Self::File(file) => Box::new(file.sink()),
+            Self::Stream(stream) => Box::new(stream.clone()),
+            Self::Memory(vec) => Box::new(vec.clone()),
+            Self::Other(sink) => Box::new(sink.clone()),
         }
     }
 

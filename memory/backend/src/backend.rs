@@ -13,6 +13,7 @@ use crate::forks;
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
 use crate::policies::Policies;
 use crate::resource::{AliasedMemory, HostMemory, Published, Ranges, Refusal};
+use crate::trace::Trace;
 
 /// What a pool keeps at most, unless [`BackendBuilder::pool_bytes`] says otherwise.
 const DEFAULT_POOL_BYTES: usize = 256 << 20;
@@ -28,6 +29,7 @@ pub(crate) struct Inner {
     /// Of the process that it was built in.
     forks: u32,
     books: Books,
+    trace: Option<Arc<Trace>>,
     cuda: OnceLock<Result<Platform, CudaMissing>>,
 }
 
@@ -66,12 +68,14 @@ pub struct BackendBuilder {
     pool_bytes: usize,
     faults: Option<Faults>,
     untouchable: bool,
+    trace: Option<Arc<Trace>>,
 }
 
 impl Backend {
     /// No limit, a pool of 256 MiB a device, no faults, no test device.
     pub fn builder() -> BackendBuilder {
-        BackendBuilder { limit_bytes: None, pool_bytes: DEFAULT_POOL_BYTES, faults: None, untouchable: false }
+        let pool_bytes = DEFAULT_POOL_BYTES;
+        BackendBuilder { limit_bytes: None, pool_bytes, faults: None, untouchable: false, trace: None }
     }
 
     /// Opens an account: one for each plugin instance, and one for the host itself. What it holds and copies is
@@ -211,6 +215,12 @@ impl BackendBuilder {
         self
     }
 
+    /// Where calls of and by plugins are recorded.
+    pub fn trace(mut self, trace: Arc<Trace>) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
     /// The backend. Asks the system for nothing yet.
     pub fn build(self) -> Backend {
         let policies = Policies::new(self.limit_bytes, self.pool_bytes, self.faults);
@@ -230,6 +240,7 @@ impl BackendBuilder {
                 policies,
                 forks: forks::count(),
                 books: Books::default(),
+                trace: self.trace,
                 cuda: OnceLock::new(),
             }
         }))
@@ -272,6 +283,10 @@ impl Inner {
 
     pub(crate) fn books(&self) -> &Books {
         &self.books
+    }
+
+    pub(crate) fn trace(&self) -> Option<&Trace> {
+        self.trace.as_deref()
     }
 
     pub(crate) fn ledger(&self) -> LedgerSnapshot {

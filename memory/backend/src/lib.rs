@@ -62,6 +62,7 @@ mod forks;
 mod ledger;
 mod policies;
 mod resource;
+mod trace;
 mod vtable;
 
 pub use account::Account;
@@ -70,3 +71,4 @@ pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport,
 pub use device::{DeviceDescription, physical_memory_bytes};
 pub use fault::{Faults, Operation};
 pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};
+pub use trace::{Trace, note_bytes};

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crossdock::Host;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock_tests::{built, built_file, crossdock, sample};
+use crossdock_tests::{built, built_file, command, crossdock, sample};
 use serde_json::Value;
 
 const SAMPLE_ROWS: u64 = 27_004;
@@ -160,4 +160,44 @@ fn our_plugins_say_who_they_are_without_being_run() {
         let words = String::from_utf8(crossdock(&["inspect", text(&file)]).stdout).unwrap();
         assert!(words.contains(name) && words.contains("loads here   yes"), "{words}");
     }
+}
+
+/// The names of the calls that a record has, all of which have ended.
+fn recorded(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();
+    let of = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).collect::<Vec<_>>();
+    assert_eq!(of("B").len(), of("E").len());
+    of("B").iter().map(|event| event["name"].as_str().unwrap().to_string()).collect()
+}
+
+#[test]
+fn calls_are_recorded_where_an_option_or_the_environment_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let sample = sample();
+    for (name, option) in [("a.json", true), ("b.json", false)] {
+        let record = at(name);
+        let mut command = command(&["convert", text(&sample), text(&at("out.arrows")), "--quiet"]);
+        if option {
+            command.arg("--trace").arg(&record).env("CROSSDOCK_TRACE", at("not.json"));
+        } else {
+            command.env("CROSSDOCK_TRACE", &record);
+        }
+        let out = command.output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        let names = recorded(&record);
+        for name in
+            ["arrow-ipc (read): importer.open", "arrow-ipc (write): writer.finish", "host: sink.write"]
+        {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+    }
+    assert!(!at("not.json").exists(), "the option goes before");
+    let out =
+        crossdock(&["convert", text(&sample), text(&at("out.arrow")), "--trace", "/none/such/trace.json"]);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot record calls in '/none/such/trace.json'"), "{error}");
+    assert!(!at("out.arrow").exists());
 }

@@ -4,6 +4,7 @@ mod streams;
 mod work;
 
 use std::ffi::c_void;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
@@ -12,6 +13,7 @@ use crate::backend::Inner;
 use crate::device::Stream;
 use crate::ledger::{AccountUse, Page};
 use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
+use crate::trace::{self, Caller};
 use crate::vtable;
 
 /// A plugin instance's view of the memory. It stays open while there is an `Arc` of it or a block that was allocated
@@ -60,6 +62,27 @@ impl Account {
 
     pub(crate) fn backend(&self) -> &Inner {
         &self.backend
+    }
+
+    /// Whether calls are recorded.
+    pub fn is_traced(&self) -> bool {
+        self.backend.trace().is_some()
+    }
+
+    /// Runs `f`, a call of the plugin's function `what`, and records it where calls are recorded.
+    ///
+    /// # Errors
+    /// What `f` gives.
+    pub fn call<T, E: Display>(&self, what: &str, f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        trace::record(self.backend.trace(), Caller::Host, self.name(), what, f)
+    }
+
+    /// Runs `f`, which the plugin calls as the host's function `what`, and records it where calls are recorded.
+    ///
+    /// # Errors
+    /// What `f` gives.
+    pub fn called<T, E: Display>(&self, what: &str, f: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        trace::record(self.backend.trace(), Caller::Plugin, self.name(), what, f)
     }
 
     fn shared(&self) -> Arc<Self> {

@@ -6,6 +6,7 @@ use crossdock_plugin_api::{Device, abi, told};
 
 use super::{enter, enter_quietly, list, out};
 use crate::account::Block;
+use crate::trace::note_bytes;
 
 pub(super) unsafe extern "C" fn devices(
     memory: *const abi::Memory,
@@ -16,7 +17,7 @@ pub(super) unsafe extern "C" fn devices(
 ) -> abi::Code {
     // SAFETY: this function's arguments are what the header says; so for all `SAFETY: as the header` below.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.devices", err, |account| {
             let n = out(n_out, "devices")?;
             let devices = account.backend().describe();
             for (i, about) in devices.iter().take(capacity).enumerate() {
@@ -49,7 +50,8 @@ pub(super) unsafe extern "C" fn alloc(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.alloc", err, |account| {
+            note_bytes(bytes as u64);
             let allocation = out(allocation, "alloc")?;
             *allocation = account.allocate(device, bytes, alignment, stream)?;
             Ok(())
@@ -65,7 +67,8 @@ pub(super) unsafe extern "C" fn alloc_pinned(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.alloc_pinned", err, |account| {
+            note_bytes(bytes as u64);
             let allocation = out(allocation, "alloc_pinned")?;
             *allocation = account.allocate_pinned(bytes)?;
             Ok(())
@@ -82,7 +85,7 @@ pub(super) unsafe extern "C" fn free(
 ) {
     // SAFETY: as the header.
     unsafe {
-        enter_quietly(memory, |_| {
+        enter_quietly(memory, "memory.free", |_| {
             if !block.is_null() {
                 let uses = list(uses, n_uses, "free").unwrap_or_default();
                 Block::free(block, uses, flags & abi::FREE_LENT != 0);
@@ -100,7 +103,13 @@ pub(super) unsafe extern "C" fn copy(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as the header.
-    unsafe { enter(memory, err, |account| account.copy(stream, list(copies, n_copies, "copy")?)) }
+    unsafe {
+        enter(memory, "memory.copy", err, |account| {
+            let copies = list(copies, n_copies, "copy")?;
+            note_bytes(copies.iter().fold(0, |sum: u64, copy| sum.saturating_add(copy.bytes as u64)));
+            account.copy(stream, copies)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn fill(
@@ -112,7 +121,12 @@ pub(super) unsafe extern "C" fn fill(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as the header.
-    unsafe { enter(memory, err, |account| account.fill(stream, to, value, bytes)) }
+    unsafe {
+        enter(memory, "memory.fill", err, |account| {
+            note_bytes(bytes as u64);
+            account.fill(stream, to, value, bytes)
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn launch(
@@ -126,7 +140,7 @@ pub(super) unsafe extern "C" fn launch(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.launch", err, |account| {
             told::stride(kernel).map_err(|e| e.context("launch"))?;
             let kernel = told::read(kernel)?;
             account.launch(stream, &kernel, grid, list(args, n_args, "launch")?)
@@ -142,7 +156,7 @@ pub(super) unsafe extern "C" fn pointer(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.pointer", err, |account| {
             told::stride(place.cast_const()).map_err(|e| e.context("pointer"))?;
             let (device, base, bytes) = account.pointer(address)?;
             let base = base as *const c_void;
@@ -160,7 +174,7 @@ pub(super) unsafe extern "C" fn host_address(
     let mut found = std::ptr::null_mut();
     // SAFETY: as the header.
     unsafe {
-        enter_quietly(memory, |account| {
+        enter_quietly(memory, "memory.host_address", |account| {
             found = account.host_address(device, address, bytes);
             Ok(())
         });

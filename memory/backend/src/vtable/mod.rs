@@ -43,19 +43,22 @@ pub(crate) fn table(account: *const Account) -> abi::Memory {
     }
 }
 
-/// The one door: finds the account, catches what unwinds, and turns the result into a code and a filled-in error.
+/// The one door: finds the account, records the call of the function `what`, catches what unwinds, and turns the result into a
+/// code and a filled-in error.
 ///
 /// # Safety
 /// `memory` is null or a live `crossdock_memory` of this crate; `err` is null or a live `crossdock_error`.
 #[inline]
 unsafe fn enter(
     memory: *const abi::Memory,
+    what: &str,
     err: *mut abi::Error,
     body: impl FnOnce(&Account) -> Result<()>,
 ) -> abi::Code {
     let caught = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: by this function's own contract.
-        body(unsafe { account(memory) }?)
+        let account = unsafe { account(memory) }?;
+        account.called(what, || body(account))
     }));
     let error = match caught {
         Ok(Ok(())) => return abi::OK,
@@ -97,9 +100,9 @@ unsafe fn account<'a>(memory: *const abi::Memory) -> Result<&'a Account> {
 ///
 /// # Safety
 /// As [`enter`].
-unsafe fn enter_quietly(memory: *const abi::Memory, body: impl FnOnce(&Account) -> Result<()>) {
+unsafe fn enter_quietly(memory: *const abi::Memory, what: &str, body: impl FnOnce(&Account) -> Result<()>) {
     // SAFETY: as the caller's.
-    let _code = unsafe { enter(memory, std::ptr::null_mut(), body) };
+    let _code = unsafe { enter(memory, what, std::ptr::null_mut(), body) };
 }
 
 /// A place for a result, or whose was forgotten.
@@ -136,7 +139,7 @@ mod tests {
         let account = crate::Backend::builder().build().account("test");
         let outcome = |body: fn(&Account) -> Result<()>| {
             // SAFETY: the account is alive, and `check` gives a live error struct.
-            Error::check(|err| unsafe { enter(account.memory(), err, body) })
+            Error::check(|err| unsafe { enter(account.memory(), "test", err, body) })
         };
         let error = outcome(|account| panic!("{} slipped", account.name())).unwrap_err();
         assert_eq!(error.code().0, abi::PANICKED);

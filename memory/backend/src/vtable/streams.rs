@@ -15,7 +15,7 @@ pub(super) unsafe extern "C" fn stream_default(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_default", err, |account| {
             let stream = out(stream, "stream_default")?;
             let default = account.backend().default_stream(account.backend().index_of(device)?)?;
             *stream = std::ptr::from_ref(default).cast_mut().cast();
@@ -32,7 +32,7 @@ pub(super) unsafe extern "C" fn stream_create(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_create", err, |account| {
             let stream = out(stream, "stream_create")?;
             *stream = account.stream_create(device)?;
             Ok(())
@@ -49,7 +49,7 @@ pub(super) unsafe extern "C" fn stream_adopt(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_adopt", err, |account| {
             let stream = out(stream, "stream_adopt")?;
             *stream = account.stream_adopt(device, raw)?;
             Ok(())
@@ -59,7 +59,7 @@ pub(super) unsafe extern "C" fn stream_adopt(
 
 pub(super) unsafe extern "C" fn stream_destroy(memory: *const abi::Memory, stream: *mut abi::Stream) {
     // SAFETY: as the header.
-    unsafe { enter_quietly(memory, |account| account.stream_destroy(stream)) }
+    unsafe { enter_quietly(memory, "memory.stream_destroy", |account| account.stream_destroy(stream)) }
 }
 
 pub(super) unsafe extern "C" fn stream_synchronize(
@@ -69,7 +69,7 @@ pub(super) unsafe extern "C" fn stream_synchronize(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_synchronize", err, |account| {
             let (device, stream) = account.on_stream(stream)?;
             device.stream_synchronize(stream)
         })
@@ -84,13 +84,9 @@ pub(super) unsafe extern "C" fn stream_wait(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(
-            memory,
-            err,
-            |account| {
-                if event.is_null() { Ok(()) } else { account.stream_wait(stream, event) }
-            },
-        )
+        enter(memory, "memory.stream_wait", err, |account| {
+            if event.is_null() { Ok(()) } else { account.stream_wait(stream, event) }
+        })
     }
 }
 
@@ -102,7 +98,7 @@ pub(super) unsafe extern "C" fn stream_wait_raw(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_wait_raw", err, |account| {
             if sync_event.is_null() { Ok(()) } else { account.stream_wait_raw(stream, sync_event) }
         })
     }
@@ -115,7 +111,7 @@ pub(super) unsafe extern "C" fn stream_raw(
     let mut raw = std::ptr::null_mut();
     // SAFETY: as the header.
     unsafe {
-        enter_quietly(memory, |account| {
+        enter_quietly(memory, "memory.stream_raw", |account| {
             let (device, stream) = account.on_stream(stream)?;
             stream.exposed.store(true, Ordering::Relaxed);
             device.note_exposed();
@@ -134,7 +130,7 @@ pub(super) unsafe extern "C" fn stream_is_capturing(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.stream_is_capturing", err, |account| {
             let capturing = out(capturing, "stream_is_capturing")?;
             let (device, stream) = account.on_stream(stream)?;
             *capturing = device.stream_is_capturing(stream)?.into();
@@ -151,7 +147,7 @@ pub(super) unsafe extern "C" fn event_record(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.event_record", err, |account| {
             let event = out(event, "event_record")?;
             let (device, stream) = account.on_stream(stream)?;
             *event = device.event_record(stream)?;
@@ -168,7 +164,7 @@ pub(super) unsafe extern "C" fn event_query(
 ) -> abi::Code {
     // SAFETY: as the header.
     unsafe {
-        enter(memory, err, |account| {
+        enter(memory, "memory.event_query", err, |account| {
             let done = out(done, "event_query")?;
             *done = account.event(event)?.map_or(Ok(true), |event| event.is_done())?.into();
             Ok(())
@@ -182,12 +178,16 @@ pub(super) unsafe extern "C" fn event_synchronize(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as the header.
-    unsafe { enter(memory, err, |account| account.event(event)?.map_or(Ok(()), |event| event.synchronize())) }
+    unsafe {
+        enter(memory, "memory.event_synchronize", err, |account| {
+            account.event(event)?.map_or(Ok(()), |event| event.synchronize())
+        })
+    }
 }
 
 pub(super) unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event: *mut abi::Event) {
     // SAFETY: as the header.
-    unsafe { enter_quietly(memory, |account| account.event_destroy(event)) }
+    unsafe { enter_quietly(memory, "memory.event_destroy", |account| account.event_destroy(event)) }
 }
 
 pub(super) unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Event) -> *mut c_void {
@@ -195,7 +195,7 @@ pub(super) unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mu
     let mut raw = std::ptr::null_mut();
     // SAFETY: as the header.
     unsafe {
-        enter_quietly(memory, |account| {
+        enter_quietly(memory, "memory.event_raw", |account| {
             raw = account.event(event)?.map_or(std::ptr::null_mut(), |event| event.sync_event());
             Ok(())
         });
@@ -213,7 +213,7 @@ pub(super) unsafe extern "C" fn call_after(
     let Some(f) = f.0 else { return };
     // SAFETY: as the header.
     unsafe {
-        enter_quietly(memory, |account| {
+        enter_quietly(memory, "memory.call_after", |account| {
             account.call_after(list(events, n_events, "call_after")?, Call { f, data })
         });
     }
