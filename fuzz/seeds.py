@@ -1,21 +1,48 @@
-"""The trees that are kept for the tests, as seeds for the fuzzer."""
+"""Where the fuzzer begins: the inputs that earlier runs kept, a zip a target in fuzz/seeds, and the trees that the tests keep.
 
+    python3 fuzz/seeds.py unpack FOLDER     as FOLDER/TARGET/INPUT
+    python3 fuzz/seeds.py pack FOLDER       the zips anew, of FOLDER/TARGET/INPUT"""
+
+import sys
 import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SEEDS = HERE / "seeds"
 GOLDEN = HERE.parent / "tests" / "python" / "vortex" / "golden"
-CORPUS = HERE / "corpus" / "encoded_tree"
+# Of the trees that are kept, larger ones are left to the tests.
+MOST_BYTES = 2048
 
 
-def main():
-    CORPUS.mkdir(parents=True, exist_ok=True)
+def unpack(folder):
+    for path in sorted(SEEDS.glob("*.zip")):
+        extract(path, folder / path.stem, lambda _: True)
     for path in sorted(GOLDEN.glob("*.zip")):
-        with zipfile.ZipFile(path) as file:
-            for name in file.namelist():
-                if name.endswith(".cdenc"):
-                    (CORPUS / f"{path.stem}-{name}").write_bytes(file.read(name))
+        extract(
+            path, folder / "encoded_tree", lambda info: info.filename.endswith(".cdenc") and info.file_size <= MOST_BYTES
+        )
+
+
+def extract(path, to, wanted):
+    to.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path) as file:
+        for info in filter(wanted, file.infolist()):
+            (to / f"{path.stem}-{info.filename.replace('/', '-')}").write_bytes(file.read(info))
+
+
+def pack(folder):
+    SEEDS.mkdir(exist_ok=True)
+    for target in sorted(path for path in folder.iterdir() if path.is_dir()):
+        with zipfile.ZipFile(SEEDS / f"{target.name}.zip", "w", zipfile.ZIP_DEFLATED) as file:
+            # Numbered, and without a time: the same inputs are the same bytes.
+            for number, data in enumerate(sorted(path.read_bytes() for path in target.iterdir())):
+                info = zipfile.ZipInfo(f"{number:04}")
+                info.compress_type = zipfile.ZIP_DEFLATED
+                file.writestr(info, data)
 
 
 if __name__ == "__main__":
-    main()
+    commands = {"unpack": unpack, "pack": pack}
+    if len(sys.argv) != 3 or sys.argv[1] not in commands:
+        sys.exit(__doc__)
+    commands[sys.argv[1]](Path(sys.argv[2]))

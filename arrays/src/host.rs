@@ -83,7 +83,8 @@ impl<'a> HostArray<'a> {
         if self.validity || self.dictionary.is_some() {
             return None;
         }
-        self.bytes(0).get(self.array.offset() * bytes..(self.array.offset() + self.len()) * bytes)
+        let start = self.array.offset().checked_mul(*bytes)?;
+        self.bytes(0).get(start..start.checked_add(self.len().checked_mul(*bytes)?)?)
     }
 
     /// Value `i`, counted from the array's own offset.

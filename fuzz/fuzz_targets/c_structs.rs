@@ -1,0 +1,257 @@
+//! Arrow's C structs with every count, format and size taken from the fuzzer's bytes, beside a true table of sizes: an error, or a
+//! sound batch that is used in all ways, and released once. Nothing else.
+#![no_main]
+
+use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossdock_arrays::{
+    DeviceBatch, Level, Result, export_batch, first_difference, format_batch, import_batch, import_schema, validate,
+};
+use crossdock_fuzz::Bytes;
+use crossdock_memory::{Device, Stream};
+use crossdock_plugin_api::{Owned, abi};
+use crossdock_test_support::TestHost;
+use libfuzzer_sys::fuzz_target;
+
+const DEEPEST: usize = 4;
+/// A format, its buffers, its children.
+const FORMATS: [(&str, usize, usize); 49] = [
+    ("n", 0, 0),
+    ("b", 2, 0),
+    ("c", 2, 0),
+    ("C", 2, 0),
+    ("s", 2, 0),
+    ("S", 2, 0),
+    ("i", 2, 0),
+    ("I", 2, 0),
+    ("l", 2, 0),
+    ("L", 2, 0),
+    ("e", 2, 0),
+    ("f", 2, 0),
+    ("g", 2, 0),
+    ("z", 3, 0),
+    ("Z", 3, 0),
+    ("u", 3, 0),
+    ("U", 3, 0),
+    ("vz", 4, 0),
+    ("vu", 4, 0),
+    ("vu", 3, 0),
+    ("d:5,2,32", 2, 0),
+    ("d:12,2,64", 2, 0),
+    ("d:10,2", 2, 0),
+    ("d:40,2,256", 2, 0),
+    ("d:99,2", 2, 0),
+    ("w:3", 2, 0),
+    ("w:0", 2, 0),
+    ("tdD", 2, 0),
+    ("tdm", 2, 0),
+    ("tts", 2, 0),
+    ("ttn", 2, 0),
+    ("tss:", 2, 0),
+    ("tsn:UTC", 2, 0),
+    ("tDs", 2, 0),
+    ("tiM", 2, 0),
+    ("tiD", 2, 0),
+    ("tin", 2, 0),
+    ("+l", 2, 1),
+    ("+L", 2, 1),
+    ("+vl", 3, 1),
+    ("+vL", 3, 1),
+    ("+w:2", 1, 1),
+    ("+w:2147483647", 1, 1),
+    ("+s", 1, 2),
+    ("+m", 2, 1),
+    ("+us:0,1", 1, 2),
+    ("+ud:0,5", 2, 2),
+    ("+r", 0, 2),
+    ("?", 2, 0),
+];
+const INDICES: [&str; 4] = ["c", "S", "i", "l"];
+
+/// How often an array was released that was handed over whole.
+static RELEASED: AtomicUsize = AtomicUsize::new(0);
+
+/// What a schema's struct points at.
+struct SchemaParts {
+    texts: [CString; 2],
+    children: Vec<*mut abi::ArrowSchema>,
+    dictionary: Option<Box<abi::ArrowSchema>>,
+}
+
+unsafe extern "C" fn release_schema(schema: *mut abi::ArrowSchema) {
+    // SAFETY: made by `Maker::schema`, released once.
+    unsafe {
+        (*schema).release = None;
+        let parts = Box::from_raw((*schema).private_data.cast::<SchemaParts>());
+        for child in &parts.children {
+            drop(Owned::new(*Box::from_raw(*child)));
+        }
+        drop(parts.dictionary.map(|dictionary| Owned::new(*dictionary)));
+        drop(parts.texts);
+    }
+}
+
+/// What an array's struct points at. Buffers are as aligned as Arrow recommends, half of the time.
+struct ArrayParts {
+    buffers: Vec<*const c_void>,
+    _data: Vec<Vec<u8>>,
+    children: Vec<*mut abi::ArrowArray>,
+    dictionary: Option<Box<abi::ArrowArray>>,
+    is_root: bool,
+}
+
+unsafe extern "C" fn release_array(array: *mut abi::ArrowArray) {
+    // SAFETY: made by `Maker::array`, released once.
+    unsafe {
+        (*array).release = None;
+        let parts = Box::from_raw((*array).private_data.cast::<ArrayParts>());
+        for child in &parts.children {
+            drop(Owned::new(*Box::from_raw(*child)));
+        }
+        drop(parts.dictionary.map(|dictionary| Owned::new(*dictionary)));
+        RELEASED.fetch_add(parts.is_root.into(), Ordering::Relaxed);
+    }
+}
+
+/// Both structs of a column, made side by side.
+struct Maker<'a, 'b> {
+    from: &'a mut Bytes<'b>,
+    /// Of each buffer, in pre-order.
+    sizes: Vec<i64>,
+}
+
+impl Maker<'_, '_> {
+    fn column(&mut self, rows: i64, depth: usize) -> (abi::ArrowSchema, abi::ArrowArray) {
+        let (format, buffers, children) =
+            if depth == 0 { ("+s", 1, 2) } else { self.from.of(&FORMATS) };
+        let children = if depth == DEEPEST { 0 } else { children };
+        let is_dictionary = depth > 0 && depth < DEEPEST && self.from.byte() > 230;
+        let format = if is_dictionary { self.from.of(&INDICES) } else { format };
+        let (buffers, children) = if is_dictionary { (2, 0) } else { (buffers, children) };
+        let data: Vec<Vec<u8>> = (0..self.from.count(buffers as i64).clamp(0, 8)).map(|_| self.data(rows)).collect();
+        self.sizes.extend(data.iter().map(|data| data.len() as i64 - 64));
+        let inside = |maker: &mut Self| {
+            let rows = i64::from(maker.from.byte() % 24);
+            maker.column(rows, depth + 1)
+        };
+        let made: Vec<_> = (0..self.from.count(children as i64).clamp(0, 4)).map(|_| inside(self)).collect();
+        let dictionary = is_dictionary.then(|| inside(self));
+        let (schemas, arrays): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+        let (schema_of, array_of) = dictionary.unzip();
+        (self.schema(format, schemas, schema_of), self.array(rows, depth == 0, data, arrays, array_of))
+    }
+
+    fn data(&mut self, rows: i64) -> Vec<u8> {
+        let usual = (rows as usize + 2) * self.from.of(&[1, 2, 4, 8, 16]);
+        let bytes = usize::try_from(self.from.count(usual as i64)).unwrap_or(0).min(4096);
+        let mut data = self.from.some(bytes.min(96));
+        data.resize(bytes + 64, 0);
+        data
+    }
+
+    fn schema(
+        &mut self,
+        format: &str,
+        children: Vec<abi::ArrowSchema>,
+        dictionary: Option<abi::ArrowSchema>,
+    ) -> abi::ArrowSchema {
+        let texts = [format, "c"].map(|text| CString::new(text).expect("no zero byte"));
+        let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
+        let parts = Box::new(SchemaParts { texts, children, dictionary: dictionary.map(Box::new) });
+        let parts = Box::leak(parts);
+        let n = self.from.count(parts.children.len() as i64).min(parts.children.len() as i64);
+        abi::ArrowSchema {
+            format: parts.texts[0].as_ptr(),
+            name: parts.texts[1].as_ptr(),
+            metadata: std::ptr::null::<c_char>(),
+            flags: i64::from(self.from.byte() & 7),
+            n_children: n,
+            children: parts.children.as_mut_ptr(),
+            dictionary: parts.dictionary.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
+            release: Some(release_schema),
+            private_data: std::ptr::from_mut(parts).cast(),
+        }
+    }
+
+    fn array(
+        &mut self,
+        rows: i64,
+        is_root: bool,
+        data: Vec<Vec<u8>>,
+        children: Vec<abi::ArrowArray>,
+        dictionary: Option<abi::ArrowArray>,
+    ) -> abi::ArrowArray {
+        // There are 64 bytes more than the table says, to lie at any address in.
+        let place = |maker: &mut Self, data: &Vec<u8>| -> *const c_void {
+            match maker.from.byte() {
+                0..=8 => std::ptr::null(),
+                9..=20 => data.as_ptr().wrapping_add(1).cast(),
+                _ => data.as_ptr().wrapping_add(data.as_ptr().align_offset(64).min(63)).cast(),
+            }
+        };
+        let buffers = data.iter().map(|data| place(self, data)).collect();
+        let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
+        let dictionary = dictionary.map(Box::new);
+        let parts = Box::leak(Box::new(ArrayParts { buffers, _data: data, children, dictionary, is_root }));
+        let (n_buffers, n_children) = (parts.buffers.len() as i64, parts.children.len() as i64);
+        abi::ArrowArray {
+            length: self.from.count(rows),
+            null_count: self.from.of(&[0, -1, 0, -1, 1, 5, i64::MIN]),
+            offset: self.from.of(&[0, 0, 0, 0, 1, 3, -1, i64::MAX]),
+            n_buffers: self.from.count(n_buffers).min(n_buffers),
+            n_children: self.from.count(n_children).min(n_children),
+            buffers: parts.buffers.as_mut_ptr(),
+            children: parts.children.as_mut_ptr(),
+            dictionary: parts.dictionary.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
+            release: Some(release_array),
+            private_data: std::ptr::from_mut(parts).cast(),
+        }
+    }
+}
+
+fn use_up(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
+    validate(batch, Level::Full, stream)?;
+    // What is sound can be used: an error from here on is one of ours, but for what is too large.
+    let compact = batch.compact(stream)?;
+    let difference = first_difference(batch, &compact, stream)?;
+    assert!(difference.is_none(), "{difference:?}");
+    format_batch(&compact, 10, stream)?;
+    let half = batch.slice(batch.len() / 2, batch.len() - batch.len() / 2)?;
+    let again = import_batch(export_batch(&half, false, stream)?, batch.schema(), stream.memory())?;
+    let difference = first_difference(&half, &again, stream)?;
+    assert!(difference.is_none(), "{difference:?}");
+    Ok(())
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let host = TestHost::new();
+    let stream = host.stream(Device::CPU);
+    let mut from = Bytes(bytes);
+    let mut maker = Maker { from: &mut from, sizes: Vec::new() };
+    let rows = i64::from(maker.from.byte() % 24);
+    let (schema, array) = maker.column(rows, 0);
+    let sizes = maker.sizes;
+    // SAFETY: made above, ours to give.
+    let (schema, array) = unsafe { (Owned::new(schema), Owned::new(array)) };
+    let before = RELEASED.load(Ordering::Relaxed);
+    match import_schema(&schema) {
+        Ok(schema) => {
+            let mut batch = abi::Batch::new();
+            batch.array.array = array.into_raw();
+            batch.array.device_type = Device::CPU.r#type;
+            (batch.buffer_sizes, batch.n_buffer_sizes) = (sizes.as_ptr(), sizes.len());
+            // SAFETY: as above; the sizes live until the end of this function.
+            let batch = unsafe { Owned::new(batch) };
+            if let Ok(batch) = import_batch(batch, &Arc::new(schema), &host.memory()) {
+                // An error is an answer.
+                drop(use_up(&batch, &stream));
+            }
+        }
+        Err(_) => drop(array),
+    }
+    drop((stream, schema));
+    assert_eq!(RELEASED.load(Ordering::Relaxed), before + 1, "the array was released once");
+    host.assert_nothing_leaked();
+});
