@@ -10,7 +10,7 @@ pub fn of_host(error: HostError) -> Error {
     let line = error.one_line();
     match &error {
         HostError::Usage(_) => Error::invalid_argument(line),
-        HostError::Unrecognised(_) => Error::unsupported(line),
+        HostError::Unrecognised(_) | HostError::Policy(_) => Error::unsupported(line),
         HostError::Refused(refused) => of_refusal(refused, line),
         HostError::Plugin { source, .. }
         | HostError::Data { source, .. }

@@ -4,8 +4,8 @@ use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use crossdock::Host;
 use crossdock::discovery::Search;
+use crossdock::{Host, Policy};
 use crossdock_memory_backend::{Backend, BackendBuilder};
 use crossdock_plugin_api::{Owned, Result, abi as api};
 
@@ -82,7 +82,8 @@ unsafe fn builder(settings: &HostSettings) -> Result<crossdock::HostBuilder> {
     }
     let trace = crossdock::trace_from_environment().map_err(error::of_host)?;
     let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
-    let mut builder = Host::builder().search(search).backend(backend.build());
+    let policy = Policy::usual().map_err(|failed| error::of_host(failed.into()))?;
+    let mut builder = Host::builder().search(search).policy(policy).backend(backend.build());
     if settings.threads > 0 {
         builder = builder.threads(settings.threads as usize);
     }

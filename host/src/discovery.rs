@@ -6,8 +6,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::load::{LinkedPlugin, Load, PluginFile, Refusal, Refused};
+use crate::environment::Environment;
+use crate::load::{LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
 use crate::metadata::Metadata;
+use crate::policy::Policy;
 
 /// The environment variable with files and directories to look at, separated by colons.
 pub const PATH_VARIABLE: &str = "CROSSDOCK_PLUGIN_PATH";
@@ -62,8 +64,13 @@ impl Candidate {
         if self.origin == Origin::Explicit { self.metadata.as_ref().err().cloned() } else { None }
     }
 
-    pub(crate) fn loader(&self) -> &Arc<dyn Load> {
-        &self.loader
+    /// Loads it. Another plugin in its place is not what was chosen.
+    pub(crate) fn load(&self) -> Result<Loaded, Refused> {
+        let checked = self.loader.check()?;
+        match &self.metadata {
+            Ok(chosen) if chosen != checked.metadata() => Err(Refusal::Changed.of(self.who())),
+            _ => checked.load(),
+        }
     }
 }
 
@@ -76,6 +83,7 @@ pub struct Search {
     environment: Option<OsString>,
     executable: Option<PathBuf>,
     installed: Vec<PathBuf>,
+    warnings: Vec<String>,
 }
 
 /// Everything that was found.
@@ -83,8 +91,9 @@ pub struct Search {
 pub struct Catalog {
     /// In order of precedence. One whose name an earlier one has is refused as shadowed.
     pub candidates: Vec<Candidate>,
-    /// Places that could not be looked at.
+    /// Places that could not be looked at, or were not.
     pub warnings: Vec<String>,
+    policy: Arc<Policy>,
 }
 
 impl Search {
@@ -95,8 +104,7 @@ impl Search {
 
     /// In [`PATH_VARIABLE`] and beside the executable.
     pub fn usual() -> Self {
-        let executable = std::env::current_exe().ok();
-        Self { environment: std::env::var_os(PATH_VARIABLE), executable, ..Self::default() }
+        Self { executable: std::env::current_exe().ok(), ..Self::default() }.environment_of_process()
     }
 
     /// Adds a linked-in plugin.
@@ -117,6 +125,17 @@ impl Search {
         self
     }
 
+    /// Looks where [`PATH_VARIABLE`] says, unless this process has rights that its caller need not have: that it is ignored
+    /// then is a warning.
+    pub fn environment_of_process(self) -> Self {
+        self.environment_in(&Environment::of_process())
+    }
+
+    fn environment_in(mut self, environment: &Environment) -> Self {
+        self.environment = environment.value(PATH_VARIABLE, |warning| self.warnings.push(warning));
+        self
+    }
+
     /// Sets the executable in whose directory to look.
     pub fn executable(mut self, path: impl Into<PathBuf>) -> Self {
         self.executable = Some(path.into());
@@ -131,7 +150,12 @@ impl Search {
 
     /// Looks at every place, and at the metadata of every candidate. No plugin's code runs.
     pub fn run(self) -> Catalog {
-        let mut catalog = Catalog::default();
+        self.run_under(Policy::default())
+    }
+
+    /// The same, where a policy says what may be loaded.
+    pub fn run_under(self, policy: Policy) -> Catalog {
+        let mut catalog = Catalog { warnings: self.warnings, policy: Arc::new(policy), ..Catalog::default() };
         let mut seen = HashSet::new();
         for loader in self.linked {
             catalog.add(Origin::Linked, loader);
@@ -165,11 +189,16 @@ impl Search {
 }
 
 impl Catalog {
+    /// What decided which candidates may be loaded.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
     fn add_file(&mut self, seen: &mut HashSet<PathBuf>, origin: Origin, path: PathBuf) {
         // The same file reached twice is one candidate, where it came first.
         let same = path.canonicalize().unwrap_or_else(|_| path.clone());
         if seen.insert(same) {
-            self.add(origin, Arc::new(PluginFile::new(path)));
+            self.add(origin, Arc::new(PluginFile::under(path, self.policy.clone())));
         }
     }
 
@@ -199,11 +228,12 @@ impl Catalog {
     }
 
     fn add(&mut self, origin: Origin, loader: Arc<dyn Load>) {
-        let metadata = loader.metadata().and_then(|metadata| {
+        let metadata = loader.check().and_then(|checked| {
+            let metadata = checked.metadata();
             match self.chosen().find(|(_, earlier)| earlier.name == metadata.name) {
-                None => Ok(Arc::new(metadata)),
+                None => Ok(metadata.clone()),
                 Some((by, _)) => {
-                    let shadowed = Refusal::Shadowed { name: metadata.name, by: by.who() };
+                    let shadowed = Refusal::Shadowed { name: metadata.name.clone(), by: by.who() };
                     Err(shadowed.of(loader.who()))
                 }
             }
@@ -223,4 +253,21 @@ fn is_library(name: &str) -> bool {
 
 fn is_ours(name: &str) -> bool {
     name.starts_with("libcrossdock_") && name.ends_with("_plugin.so")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_privileged_process_does_not_look_where_its_environment_says() {
+        let variable = |name: &str| (name == PATH_VARIABLE).then(|| OsString::from("/somebody/s/plugins"));
+        let search =
+            |is_privileged| Search::nowhere().environment_in(&Environment::of(variable, is_privileged)).run();
+        let ordinary = search(false);
+        assert!(ordinary.warnings[0].contains("cannot look into '/somebody/s/plugins'"));
+        let privileged = search(true);
+        assert_eq!(privileged.warnings.len(), 1);
+        assert!(privileged.warnings[0].starts_with("CROSSDOCK_PLUGIN_PATH is ignored"));
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Code, Error as ApiError};
 
 use crate::load::Refused;
+use crate::policy::PolicyError;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -18,6 +19,9 @@ pub enum Error {
     /// No plugin recognises the input.
     #[error("{0}")]
     Unrecognised(String),
+    /// A policy is not used, so that nothing is loaded.
+    #[error("policy {0}")]
+    Policy(PolicyError),
     /// A plugin was not loaded.
     #[error("{0}")]
     Refused(Arc<Refused>),
@@ -99,6 +103,12 @@ impl Error {
 pub fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+impl From<PolicyError> for Error {
+    fn from(error: PolicyError) -> Self {
+        Self::Policy(error)
+    }
 }
 
 #[cfg(test)]

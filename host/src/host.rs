@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::{Metadata, MetadataError};
+use crate::policy::Policy;
 use crate::session::SessionBuilder;
 
 /// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
@@ -32,13 +33,20 @@ pub struct HostBuilder {
     memory_limit_bytes: Option<usize>,
     threads: Option<usize>,
     trace: Option<Arc<Trace>>,
+    policy: Policy,
 }
 
 impl Host {
     /// Looks in the usual places, without a memory limit, with as many threads as the machine has.
     pub fn builder() -> HostBuilder {
-        let search = Search::usual();
-        HostBuilder { search, backend: None, memory_limit_bytes: None, threads: None, trace: None }
+        HostBuilder {
+            search: Search::usual(),
+            backend: None,
+            memory_limit_bytes: None,
+            threads: None,
+            trace: None,
+            policy: Policy::default(),
+        }
     }
 
     /// What was found, chosen, shadowed, refused.
@@ -86,7 +94,8 @@ impl Host {
         let candidate = self.0.catalog.candidates.get(index)?;
         candidate.metadata.as_ref().ok()?;
         let slot = self.0.loaded.get(index)?;
-        Some(slot.get_or_init(|| candidate.loader().load().map_err(Arc::new)).clone())
+        let load = || candidate.load().map_err(Arc::new);
+        Some(slot.get_or_init(load).clone())
     }
 
     /// Why there is no plugin of this name to use: the first candidate that calls itself so was refused, or there is none.
@@ -130,6 +139,12 @@ impl HostBuilder {
     /// Adds a plugin file, or a directory of them, to where is looked.
     pub fn plugins(mut self, path: impl Into<std::path::PathBuf>) -> Self {
         self.search = self.search.given(path);
+        self
+    }
+
+    /// What plugin files may be loaded, instead of all that fit; [`Policy::usual`] is what the system's files say.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy;
         self
     }
 
@@ -190,7 +205,7 @@ impl HostBuilder {
             let builder = self.trace.into_iter().fold(builder, BackendBuilder::trace);
             self.memory_limit_bytes.into_iter().fold(builder, BackendBuilder::limit_bytes).build()
         });
-        let catalog = self.search.run();
+        let catalog = self.search.run_under(self.policy);
         let loaded = catalog.candidates.iter().map(|_| OnceLock::new()).collect();
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));

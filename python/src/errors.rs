@@ -94,7 +94,7 @@ pub fn of_host(error: HostError) -> PyErr {
     match error {
         HostError::Usage(_) => raise(Kind::Usage, line),
         HostError::Unrecognised(_) => raise(Kind::Unsupported, line),
-        HostError::Refused(_) => raise(Kind::Plugin, line),
+        HostError::Policy(_) | HostError::Refused(_) => raise(Kind::Plugin, line),
         HostError::Plugin { source, .. }
         | HostError::Data { source, .. }
         | HostError::Device { source, .. } => of_code(source.code(), line),

@@ -5,9 +5,9 @@ use std::ffi::c_void;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use crossdock::discovery::{PATH_VARIABLE, Search};
+use crossdock::discovery::Search;
 use crossdock::registry::Way;
-use crossdock::{CapsuleFormat, Host, Session as HostSession};
+use crossdock::{CapsuleFormat, Host, Policy, Session as HostSession};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
@@ -110,7 +110,8 @@ impl Session {
         }
         let search = search(py, plugins.unwrap_or_default())?;
         let session = detached(py, move || {
-            let mut host = Host::builder().search(search);
+            let policy = Policy::usual().map_err(crossdock::Error::from)?;
+            let mut host = Host::builder().search(search).policy(policy);
             if let Some(bytes) = memory {
                 host = host.memory_limit_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
@@ -282,9 +283,6 @@ pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
 /// Where to look for plugins: what was given, the environment's, the package's own, those of other packages.
 fn search(py: Python<'_>, given: Vec<PathBuf>) -> PyResult<Search> {
     let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;
-    let mut search = given.into_iter().fold(Search::nowhere(), Search::given);
-    if let Some(paths) = std::env::var_os(PATH_VARIABLE) {
-        search = search.environment(paths);
-    }
+    let search = given.into_iter().fold(Search::nowhere(), Search::given).environment_of_process();
     Ok(folders.into_iter().fold(search, Search::installed))
 }

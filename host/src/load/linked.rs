@@ -1,10 +1,8 @@
 //! Plugins that are part of the executable: for tests, and for applications that want them so.
 
-use std::sync::Arc;
-
 use crossdock_plugin_api::abi;
 
-use super::{Load, Loaded, Refusal, Refused, checks};
+use super::{Checked, Load, Refusal, Refused, checks};
 use crate::metadata::Metadata;
 
 /// An entry and its metadata, linked in.
@@ -33,15 +31,10 @@ impl Load for LinkedPlugin {
         }
     }
 
-    fn metadata(&self) -> Result<Metadata, Refused> {
-        Metadata::from_raw(&self.metadata).map_err(|error| Refusal::from(error).of(self.who()))
-    }
-
-    fn load(&self) -> Result<Loaded, Refused> {
-        let metadata = self.metadata()?;
-        let who = self.who();
-        checks::check_metadata(&metadata).map_err(|reason| reason.of(&who))?;
-        checks::check_entry(self.entry).map_err(|reason| reason.of(&who))?;
-        Ok(Loaded { who, metadata: Arc::new(metadata), entry: self.entry })
+    fn check(&self) -> Result<Checked, Refused> {
+        let metadata = Metadata::from_raw(&self.metadata).map_err(Refusal::from);
+        let checked = metadata.and_then(|metadata| checks::check_metadata(&metadata).map(|()| metadata));
+        let metadata = checked.map_err(|reason| reason.of(self.who()))?;
+        Ok(Checked::of_linked(self.who(), metadata, self.entry))
     }
 }

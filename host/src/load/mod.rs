@@ -1,33 +1,50 @@
 //! From a candidate to an entry that may be called. Loading is a trait: a plugin that is linked in goes through the
 //! same checks as one from a file, and behaves the same.
 
+mod checked;
 mod checks;
 mod file;
+mod image;
 mod linked;
+mod needs;
+mod permission;
 mod refusal;
-mod trust;
+mod sealed;
+mod signature;
+pub(crate) mod trust;
 
 use std::sync::Arc;
 
 use crossdock_plugin_api::abi;
 
+pub use checked::Checked;
 pub use checks::{host_abi, struct_names};
 pub use file::PluginFile;
 pub use linked::LinkedPlugin;
+pub use needs::is_system_library;
 pub use refusal::{Refusal, Refused};
+pub use signature::{Fingerprint, Signature, signature_file};
 
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, Needs};
 
 /// Something that may turn out to be a plugin.
 pub trait Load: Send + Sync {
     /// For messages: a path, or the name of a linked-in plugin.
     fn who(&self) -> String;
 
-    /// Who it is, without running any of its code.
-    fn metadata(&self) -> Result<Metadata, Refused>;
+    /// All checks that need none of its code.
+    ///
+    /// # Errors
+    /// The first reason not to load it.
+    fn check(&self) -> Result<Checked, Refused>;
 
-    /// All checks up to and including those of the entry. What was mapped stays mapped, refused or not.
-    fn load(&self) -> Result<Loaded, Refused>;
+    /// The same, and then its code: all checks up to and including those of the entry.
+    ///
+    /// # Errors
+    /// The first reason not to use it.
+    fn load(&self) -> Result<Loaded, Refused> {
+        self.check()?.load()
+    }
 }
 
 /// A plugin that passed every check. Its code stays mapped for the life of the process.
@@ -52,6 +69,10 @@ impl std::fmt::Debug for Loaded {
 pub struct Inspection {
     /// What it says.
     pub metadata: Metadata,
+    /// What would be loaded with it.
+    pub needs: Needs,
+    /// What its bytes are.
+    pub fingerprint: Fingerprint,
     /// The first reason not to load it, of those that show without running it.
     pub refusal: Option<Refusal>,
 }

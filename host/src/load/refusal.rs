@@ -1,8 +1,11 @@
 //! Why a candidate is not loaded: each reason has a name that stays the same, and a sentence that says who, what,
 //! expected, got.
 
+use std::path::PathBuf;
+
 use crossdock_plugin_api::abi;
 
+use super::needs::SYSTEM_LIBRARIES;
 use crate::metadata::MetadataError;
 
 /// A candidate that was refused, and why.
@@ -43,8 +46,44 @@ pub enum Refusal {
     AbiRange { range: semver::VersionReq, host: semver::Version },
     #[error("its build has other struct sizes: {0}")]
     StructSizes(String),
+    #[error("it lies in '{}', expected it below one of the policy's `folders`: {folders}", got.display())]
+    Folder { got: PathBuf, folders: String },
+    #[error("it cannot be copied to where nobody changes it: {0}")]
+    Copy(std::io::Error),
+    #[error("the policy's `allow` does not name '{name}'{hash}: if it is to run, add it there")]
+    NotAllowed { name: String, hash: String },
+    #[error("the policy asks for a signature, and there is none: expected it in '{}'", .0.display())]
+    Unsigned(PathBuf),
+    #[error("its signature '{}' does not count: {why}", file.display())]
+    Signature { file: PathBuf, why: String },
+    #[error("the policy's lock '{}' has no plugin '{name}': crossdock lock writes it anew", lock.display())]
+    NotLocked { name: String, lock: PathBuf },
     #[error(
-        "the file was changed after this process loaded it: restart the process to load what it holds now"
+        "the policy's lock '{}' has '{name}' with the SHA-256 hash {hashes}: if the file is to be another, crossdock lock \
+         writes the lock anew", lock.display()
+    )]
+    LockHash { name: String, lock: PathBuf, hashes: String },
+    #[error(
+        "it needs {0}, expected libraries of the system ({known}) or of the policy's `libraries`",
+        known = SYSTEM_LIBRARIES.join(", ")
+    )]
+    NeededLibrary(String),
+    #[error(
+        "it would have libraries looked for in '{0}' (RPATH, RUNPATH), expected only where the system looks: build it without \
+         -rpath, or take it out with patchelf --remove-rpath"
+    )]
+    SearchPath(String),
+    #[error("it needs glibc {}.{}, this system has {have}: get the plugin's build for an older one", needs.0, needs.1)]
+    Glibc { needs: (u32, u32), have: String },
+    #[error(
+        "it was built by {0} with panic = \"abort\", so that a panic in it would end the whole process: build it with \
+         panic = \"unwind\""
+    )]
+    PanicStrategy(String),
+    #[error("it was built by '{toolchain}', which the policy's `deny_toolchains` refuse as '{denied}'")]
+    Toolchain { toolchain: String, denied: String },
+    #[error(
+        "the file was changed after this process looked at it: restart the process to use what it holds now"
     )]
     Changed,
     #[error("the dynamic loader could not load it: {0}")]
@@ -77,6 +116,18 @@ impl Refusal {
             Self::AbiVersion { .. } => "abi-version",
             Self::AbiRange { .. } => "abi-range",
             Self::StructSizes(_) => "struct-sizes",
+            Self::Folder { .. } => "folder",
+            Self::Copy(_) => "copy",
+            Self::NotAllowed { .. } => "not-allowed",
+            Self::Unsigned(_) => "unsigned",
+            Self::Signature { .. } => "signature",
+            Self::NotLocked { .. } => "not-locked",
+            Self::LockHash { .. } => "lock-hash",
+            Self::NeededLibrary(_) => "needed-library",
+            Self::SearchPath(_) => "search-path",
+            Self::Glibc { .. } => "glibc",
+            Self::PanicStrategy(_) => "panic-strategy",
+            Self::Toolchain { .. } => "toolchain",
             Self::Changed => "changed",
             Self::Dlopen(_) => "dlopen",
             Self::NoEntry => "no-entry",

@@ -1,7 +1,7 @@
 //! Who may decide what runs in this process: root and its own user, and nobody else.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, FileType, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::Refusal;
@@ -10,8 +10,32 @@ const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const OTHERS_WRITE: u32 = 0o002;
 const STICKY: u32 = 0o1000;
 
+/// Opens a regular file, once: everything else is asked of the descriptor.
+pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
+    // O_NONBLOCK, so that a named pipe of that name cannot make us wait for a writer.
+    let file = File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK).open(path);
+    let file = file.map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Refusal::Missing,
+        _ => Refusal::Unreadable(error),
+    })?;
+    let stat = file.metadata().map_err(Refusal::Unreadable)?;
+    check_type(&stat.file_type())?;
+    Ok((file, stat))
+}
+
+fn check_type(kind: &FileType) -> Result<(), Refusal> {
+    let got = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_fifo() => "a named pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(Refusal::NotAFile { got })
+}
+
 /// Whoever owns the file or may write it decides what is in it.
-pub(super) fn check_file(file: &Metadata) -> Result<(), Refusal> {
+pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
     // SAFETY: geteuid has no conditions and cannot fail.
     let user = unsafe { libc::geteuid() };
     if file.uid() != 0 && file.uid() != user {
@@ -26,7 +50,7 @@ pub(super) fn check_file(file: &Metadata) -> Result<(), Refusal> {
 /// Whoever may replace files in the directory of `path`, or in that of the file to which it links, decides which file
 /// it is. Only directories that all the world may write are refused, and those not where the sticky bit leaves files to
 /// their owners: a group may be its user's private one, as some distributions have it for every user.
-pub(super) fn check_directories(path: &Path) -> Result<(), Refusal> {
+pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     let resolved = path.canonicalize().map_err(Refusal::Unreadable)?;
     for directory in [path, &resolved].map(directory_of) {
         let mode = std::fs::metadata(directory).map_err(Refusal::Unreadable)?.mode();

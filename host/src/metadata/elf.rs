@@ -1,5 +1,5 @@
-//! Finds the metadata symbol in a shared library's bytes, by the tables that the dynamic loader itself goes by: program
-//! headers and the dynamic segment. Section headers may be stripped or lie.
+//! A shared library's bytes, by the tables that the dynamic loader itself goes by: program headers and the dynamic
+//! segment. Section headers may be stripped or lie.
 
 use object::elf;
 use object::read::ReadRef;
@@ -14,35 +14,21 @@ use crossdock_plugin_api::abi;
 type Header = elf::FileHeader64<LittleEndian>;
 type Segment = elf::ProgramHeader64<LittleEndian>;
 
-const LE: LittleEndian = LittleEndian;
+pub(super) const LE: LittleEndian = LittleEndian;
 
 /// No plugin needs a hash table longer than this (it has 4 bytes a symbol), so nothing longer is read.
 const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
 /// Longest table of relocations or symbols that is read.
 const TABLE_LIMIT_BYTES: u64 = 64 << 20;
+/// Longest name of a library or a version, as long as a path may be.
+const NAME_LIMIT_BYTES: usize = 4096;
 
 /// The name of this machine's ELF architecture, and its number.
 const MACHINE: (&str, elf::Machine) =
     if cfg!(target_arch = "aarch64") { ("aarch64", elf::EM_AARCH64) } else { ("x86-64", elf::EM_X86_64) };
 
-fn damaged(what: &str) -> MetadataError {
+pub(super) fn damaged(what: &str) -> MetadataError {
     MetadataError::Damaged(what.to_string())
-}
-
-/// The bytes of `crossdock_plugin_meta_v1`: as many as the symbol says, never more than the struct has today.
-pub(super) fn metadata_bytes<'data, R: ReadRef<'data>>(data: R) -> Result<&'data [u8], MetadataError> {
-    let image = Image::open(data)?;
-    let (address, bytes) = image.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
-    image.check_not_relocated(address, bytes)?;
-    image.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
-}
-
-/// How long the data symbol `name` is, if there is one.
-pub(super) fn symbol_bytes<'data, R: ReadRef<'data>>(
-    data: R,
-    name: &str,
-) -> Result<Option<u64>, MetadataError> {
-    Ok(Image::open(data)?.find_symbol(name)?.map(|(_, bytes)| bytes))
 }
 
 fn check_ident<'data, R: ReadRef<'data>>(data: R) -> Result<(), MetadataError> {
@@ -80,36 +66,66 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
 }
 
 /// A library as its program headers lay it out.
-struct Image<'data, R> {
+pub(super) struct Image<'data, R> {
     data: R,
     segments: &'data [Segment],
     dynamic: &'data [elf::Dyn64<LittleEndian>],
 }
 
 impl<'data, R: ReadRef<'data>> Image<'data, R> {
-    fn open(data: R) -> Result<Self, MetadataError> {
+    pub(super) fn open(data: R) -> Result<Self, MetadataError> {
         check_ident(data)?;
         let header = Header::parse(data).map_err(|_| damaged("its file header is cut short"))?;
         check_machine(header)?;
         let segments =
             header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
-        let mut dynamic: &[_] = &[];
-        for segment in segments {
-            if let Some(entries) =
-                segment.dynamic(LE, data).map_err(|_| damaged("its dynamic segment is cut short"))?
-            {
-                dynamic = entries;
-            }
+        let mut image = Self { data, segments, dynamic: &[] };
+        // Like the loader: the last one, and where it is mapped, whatever place in the file its header names.
+        if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
+            let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
+            image.dynamic = image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
         }
-        Ok(Self { data, segments, dynamic })
+        Ok(image)
     }
 
-    fn dynamic_value(&self, tag: elf::DynamicTag) -> Option<u64> {
-        self.dynamic
-            .iter()
-            .take_while(|d| d.tag(LE) != elf::DT_NULL)
-            .find(|d| d.tag(LE) == tag)
-            .map(|d| d.val(LE))
+    /// The bytes of `crossdock_plugin_meta_v1`: as many as the symbol says, never more than the struct has today.
+    pub(super) fn metadata_bytes(&self) -> Result<&'data [u8], MetadataError> {
+        let (address, bytes) = self.find_symbol(abi::META_SYMBOL)?.ok_or(MetadataError::NotAPlugin)?;
+        self.check_not_relocated(address, bytes)?;
+        self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
+    }
+
+    /// How long the data symbol `name` is, if there is one.
+    pub(super) fn symbol_bytes(&self, name: &str) -> Result<Option<u64>, MetadataError> {
+        Ok(self.find_symbol(name)?.map(|(_, bytes)| bytes))
+    }
+
+    /// The values of all dynamic entries with this tag.
+    pub(super) fn dynamic_values(&self, tag: elf::DynamicTag) -> impl DoubleEndedIterator<Item = u64> {
+        let end = self.dynamic.iter().position(|d| d.tag(LE) == elf::DT_NULL);
+        let entries = &self.dynamic[..end.unwrap_or(self.dynamic.len())];
+        entries.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))
+    }
+
+    /// Of several, the last counts, as it does for the loader.
+    pub(super) fn dynamic_value(&self, tag: elf::DynamicTag) -> Option<u64> {
+        self.dynamic_values(tag).next_back()
+    }
+
+    /// The text at `offset` of the string table.
+    pub(super) fn string(&self, offset: u64) -> Result<String, MetadataError> {
+        let bad = || damaged("a name lies outside its string table");
+        let strings = self.strings()?.ok_or_else(bad)?;
+        let rest = usize::try_from(offset).ok().and_then(|o| strings.get(o..)).ok_or_else(bad)?;
+        let end = rest.iter().take(NAME_LIMIT_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
+        Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
+    }
+
+    fn strings(&self) -> Result<Option<&'data [u8]>, MetadataError> {
+        match (self.dynamic_value(elf::DT_STRTAB), self.dynamic_value(elf::DT_STRSZ)) {
+            (Some(address), Some(bytes)) => self.read(address, bytes, "its string table").map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// How many bytes of the file are mapped from `address` on, and where in the file they are.
@@ -130,7 +146,12 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.data.read_bytes_at(offset, bytes).map_err(|()| outside())
     }
 
-    fn table<T: object::Pod>(&self, address: u64, n: u64, what: &str) -> Result<&'data [T], MetadataError> {
+    pub(super) fn table<T: object::Pod>(
+        &self,
+        address: u64,
+        n: u64,
+        what: &str,
+    ) -> Result<&'data [T], MetadataError> {
         let bytes =
             n.checked_mul(size_of::<T>() as u64).ok_or_else(|| damaged(&format!("{what} is too long")))?;
         let bytes = self.read(address, bytes, what)?;
@@ -162,15 +183,10 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     /// Address and size of a defined data symbol.
     fn find_symbol(&self, name: &str) -> Result<Option<(u64, u64)>, MetadataError> {
         let n = self.symbol_count()?;
-        let (Some(symbols), Some(strings), Some(strings_bytes)) = (
-            self.dynamic_value(elf::DT_SYMTAB),
-            self.dynamic_value(elf::DT_STRTAB),
-            self.dynamic_value(elf::DT_STRSZ),
-        ) else {
+        let (Some(symbols), Some(strings)) = (self.dynamic_value(elf::DT_SYMTAB), self.strings()?) else {
             return Ok(None);
         };
         let symbols: &[elf::Sym64<LittleEndian>] = self.table(symbols, n, "its symbol table")?;
-        let strings = self.read(strings, strings_bytes, "its string table")?;
         let named = |symbol: &&elf::Sym64<LittleEndian>| {
             strings
                 .get(symbol.st_name(LE) as usize..)

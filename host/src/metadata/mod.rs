@@ -1,11 +1,16 @@
 //! Who a plugin is, read from its file before a line of its code runs.
 
 mod elf;
+mod needs;
 
 use std::fs::File;
 
 use crossdock_plugin_api::abi;
 use object::read::{ReadCache, ReadRef};
+
+use elf::Image;
+pub use needs::Needs;
+pub(crate) use needs::parse_version;
 
 /// What a plugin says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,20 +58,13 @@ pub enum MetadataError {
 }
 
 impl Metadata {
-    /// Reads the metadata of an open shared library. Nothing of it runs, and no more is read than the tables that lead
-    /// there.
-    pub fn from_file(file: &File) -> Result<Self, MetadataError> {
-        let cache = ReadCache::new(file);
-        Self::from_data(&cache)
-    }
-
-    /// The same from a library's bytes in memory.
+    /// Reads the metadata in a shared library's bytes. Nothing of it runs.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetadataError> {
-        Self::from_data(bytes)
+        Self::from_image(&Image::open(bytes)?)
     }
 
-    fn from_data<'data, R: ReadRef<'data>>(data: R) -> Result<Self, MetadataError> {
-        let bytes = elf::metadata_bytes(data)?;
+    fn from_image<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Self, MetadataError> {
+        let bytes = image.metadata_bytes()?;
         if bytes.len() < abi::META_LEAST {
             return Err(MetadataError::Bad(format!(
                 "the symbol has {} bytes, expected at least {}",
@@ -114,7 +112,7 @@ impl Metadata {
         }
         let sizes = &raw.sizes[..abi::META_SIZES.min(raw.n_sizes as usize)];
         let name = text("name", &raw.name)?;
-        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) {
+        if !is_name(&name) {
             return Err(MetadataError::Bad(format!(
                 "its name is '{}', expected ASCII letters, digits, '-', '_' and '.'",
                 name.escape_debug()
@@ -137,11 +135,29 @@ impl Metadata {
     }
 }
 
-/// The metadata, and how long the plugin's entry is in its file; `None` where it exports none. In one look, for the two
-/// are found by the same tables.
-pub(crate) fn with_entry_bytes(file: &File) -> Result<(Metadata, Option<u64>), MetadataError> {
-    let cache = ReadCache::new(file);
-    Ok((Metadata::from_data(&cache)?, elf::symbol_bytes(&cache, abi::ENTRY_SYMBOL)?))
+/// All that a plugin's file says before any of its code runs. No more is read than the tables that lead there.
+pub(crate) struct Reading {
+    pub metadata: Metadata,
+    pub needs: Needs,
+    /// How long its entry is; `None` where it exports none.
+    pub entry_bytes: Option<u64>,
+}
+
+impl Reading {
+    pub(crate) fn of(file: &File) -> Result<Self, MetadataError> {
+        let cache = ReadCache::new(file);
+        let image = Image::open(&cache)?;
+        Ok(Self {
+            metadata: Metadata::from_image(&image)?,
+            needs: Needs::of(&image)?,
+            entry_bytes: image.symbol_bytes(abi::ENTRY_SYMBOL)?,
+        })
+    }
+}
+
+/// Whether a plugin may be called so.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
 fn text(field: &str, bytes: &[u8]) -> Result<String, MetadataError> {

@@ -26,6 +26,8 @@ impl Alone {
             .current_dir(self.path())
             .env_remove("CROSSDOCK_PLUGIN_PATH")
             .env_remove("CROSSDOCK_LOG")
+            .env_remove("CROSSDOCK_POLICY")
+            .env("XDG_CONFIG_HOME", self.path().join("config"))
             .stdin(Stdio::null());
         command
     }

@@ -6,23 +6,65 @@ pub mod mini;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use crossdock::Policy;
+use crossdock::load::{Load, PluginFile};
+use crossdock::policy::PolicyError;
 
 /// Compiles `common/plugin.c` with these definitions into `directory`.
 pub fn c_plugin(directory: &Path, file: &str, definitions: &[&str]) -> PathBuf {
+    c_plugin_with(directory, file, definitions, &[])
+}
+
+/// The same, linked with more.
+pub fn c_plugin_with(directory: &Path, file: &str, definitions: &[&str], linked: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let include = here.join("../plugin-api/include").display().to_string();
+    let source = here.join("tests/common/plugin.c").display().to_string();
+    let definitions: Vec<_> = definitions.iter().map(|definition| format!("-D{definition}")).collect();
+    let mut args: Vec<&str> = vec!["-I", &include, &source];
+    args.extend(definitions.iter().map(String::as_str));
+    args.extend(linked);
+    c_library(directory, file, &args)
+}
+
+/// Compiles a shared library in C into `directory`.
+pub fn c_library(directory: &Path, file: &str, args: &[&str]) -> PathBuf {
     let out = directory.join(file);
     let result = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
         .arg(&out)
-        .args(definitions.iter().map(|definition| format!("-D{definition}")))
-        .arg("-I")
-        .arg(here.join("../plugin-api/include"))
-        .arg(here.join("tests/common/plugin.c"))
+        .args(args)
         .output()
         .expect("a C compiler named cc");
     assert!(result.status.success(), "cc: {}", String::from_utf8_lossy(&result.stderr));
     set_mode(&out, 0o755);
     out
+}
+
+/// The policy that this text says, which is put into `directory` as `crossdock.toml`.
+pub fn policy(directory: &Path, text: &str) -> Result<Arc<Policy>, PolicyError> {
+    Policy::from_file(&policy_file(directory, text)).map(Arc::new)
+}
+
+pub fn policy_file(directory: &Path, text: &str) -> PathBuf {
+    let file = directory.join("crossdock.toml");
+    std::fs::write(&file, text).unwrap();
+    set_mode(&file, 0o644);
+    file
+}
+
+/// Why a plugin is not loaded: the reason's name and the whole sentence.
+pub fn refusal_under(path: &Path, policy: &Arc<Policy>) -> (&'static str, String) {
+    let refused = PluginFile::under(path, policy.clone()).load().expect_err("a refusal");
+    (refused.reason.id(), refused.to_string())
+}
+
+/// What stands in the file that plugins with `-DRAN` leave lines in.
+pub fn lines(file: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines().map(str::to_string).collect()
 }
 
 /// Whatever the umask of the one who runs the tests.

@@ -1,6 +1,8 @@
 /* A plugin in C that does nothing, and whose every statement about itself can be made wrong from the command line. */
 #include "crossdock.h"
 
+#include <stdio.h>
+
 #ifndef NAME
 #define NAME "c-nothing"
 #endif
@@ -31,6 +33,21 @@
 #ifndef N_SIZES
 #define N_SIZES CROSSDOCK_META_N_SIZES
 #endif
+#ifndef TOOLCHAIN
+#define TOOLCHAIN "cc"
+#endif
+#ifndef PANIC
+#define PANIC "none"
+#endif
+#ifndef INTERFACES
+#define INTERFACES ""
+#endif
+#ifndef FORMATS
+#define FORMATS ""
+#endif
+#ifndef LICENCE
+#define LICENCE "Apache-2.0"
+#endif
 #ifndef ENTRY_MAGIC
 #define ENTRY_MAGIC CROSSDOCK_PLUGIN_MAGIC
 #endif
@@ -43,6 +60,17 @@
 struct crossdock_instance {
   const crossdock_host* host;
 };
+
+#ifdef RAN
+/* Leaves a line in the file RAN when it is loaded: that code of it ran, and whose. */
+__attribute__((constructor)) static void ran(void) {
+  FILE* file = fopen(RAN, "a");
+  if (file) {
+    fputs(NAME "\n", file);
+    fclose(file);
+  }
+}
+#endif
 
 #ifdef UNRESOLVED
 extern int a_function_that_nobody_has(void);
@@ -101,9 +129,11 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .name = NAME,
     .version = VERSION,
     .api_range = RANGE,
-    .licence = "Apache-2.0",
-    .toolchain = "cc",
-    .panic = "none",
+    .licence = LICENCE,
+    .toolchain = TOOLCHAIN,
+    .panic = PANIC,
+    .interfaces = INTERFACES,
+    .formats = FORMATS,
     .description = "does nothing",
     .sizes = SIZES,
 };

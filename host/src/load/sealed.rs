@@ -1,0 +1,101 @@
+//! A file's bytes where nobody can change them any more: a file can be rewritten in place after it was opened, and the
+//! dynamic loader maps what it holds then. Whoever asks what the bytes are gets them from here.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::FileExt;
+
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A sealed copy in memory of the first `bytes` bytes of `file`, which has as many.
+pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
+    let mut copy = create()?;
+    // From the beginning, whoever read it before; and no further than it was when it was looked at, though it may grow.
+    let mut from = FromStart { file, at: 0 }.take(bytes);
+    io::copy(&mut from, &mut copy)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE | libc::F_SEAL_SEAL;
+    // SAFETY: our own descriptor and two integers.
+    match unsafe { libc::fcntl(copy.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0 => Ok(copy),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn create() -> io::Result<File> {
+    // Nobody executes it, it is mapped. Systems may insist on being told so; kernels before 6.3 do not know the flag.
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+    match memfd(flags | libc::MFD_NOEXEC_SEAL) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => memfd(flags),
+        result => result,
+    }
+}
+
+fn memfd(flags: libc::c_uint) -> io::Result<File> {
+    // SAFETY: a NUL-terminated constant.
+    match unsafe { libc::memfd_create(c"crossdock-plugin".as_ptr(), flags) } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: a new descriptor, which nobody else has.
+        descriptor => Ok(unsafe { File::from_raw_fd(descriptor) }),
+    }
+}
+
+/// Calls `take` with every byte of the file, in order.
+pub(super) fn for_each_chunk(file: &File, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    let mut from = FromStart { file, at: 0 };
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(n) => take(&chunk[..n]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Reads a file without moving its position.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let n = self.file.read_at(to, self.at)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_cannot_be_changed_by_those_who_made_it() -> io::Result<()> {
+        let mut file = memfd(libc::MFD_CLOEXEC)?;
+        file.write_all(b"what was checked")?;
+        let mut copy = copy(&file, 16)?;
+        file.rewind()?;
+        file.write_all(b"WHAT IS")?;
+        let mut bytes = Vec::new();
+        for_each_chunk(&copy, |chunk| bytes.extend_from_slice(chunk))?;
+        assert_eq!(bytes, b"what was checked");
+        copy.rewind()?;
+        assert_eq!(copy.write(b"W").map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)));
+        assert_eq!(copy.set_len(3).map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)));
+        assert_eq!(copy.set_len(99).map_err(|error| error.raw_os_error()), Err(Some(libc::EPERM)));
+        Ok(())
+    }
+
+    #[test]
+    fn of_a_file_that_grows_as_much_is_copied_as_it_had() -> io::Result<()> {
+        let mut file = memfd(libc::MFD_CLOEXEC)?;
+        file.write_all(b"sixteen of more than that")?;
+        assert_eq!(copy(&file, 16)?.metadata()?.len(), 16);
+        Ok(())
+    }
+}

@@ -1,0 +1,114 @@
+//! Whose a file's bytes are: their hash, and the signature beside the file.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use minisign_verify as minisign;
+
+use super::{Refusal, sealed, trust};
+use crate::hash::{Hasher, Sha256};
+use crate::policy::{Key, Policy};
+
+/// No signature file is longer: four lines, of which two are comments.
+const LIMIT_BYTES: u64 = 64 << 10;
+
+/// What is known of a file's bytes.
+#[derive(Clone, Debug)]
+pub struct Fingerprint {
+    /// Their hash.
+    pub sha256: Sha256,
+    /// Whether somebody whom the policy names signed them.
+    pub signature: Signature,
+}
+
+/// A plugin's minisign signature, held against the policy's keys.
+#[derive(Clone, Debug)]
+pub enum Signature {
+    /// There is no file for it.
+    Missing,
+    /// By this key of the policy's.
+    By(Key),
+    /// By none of the policy's keys.
+    Unknown,
+    /// It is no signature, or not one of these bytes; why.
+    Bad(String),
+}
+
+/// Where a plugin's signature lies: FILE.minisig.
+pub fn signature_file(plugin: &Path) -> PathBuf {
+    let mut name = OsString::from(plugin);
+    name.push(".minisig");
+    name.into()
+}
+
+/// Goes once through the bytes of `plugin`, which are those of `content`.
+pub(super) fn fingerprint(
+    content: &File,
+    plugin: &Path,
+    policy: &Policy,
+) -> Result<Fingerprint, std::io::Error> {
+    let found = read_signature(plugin);
+    let mut verifier = match &found {
+        Ok(None) => Err(Signature::Missing),
+        Ok(Some(found)) => verifier(found, &policy.keys),
+        Err(why) => Err(Signature::Bad(why.clone())),
+    };
+    let mut hasher = Hasher::default();
+    sealed::for_each_chunk(content, |chunk| {
+        hasher.update(chunk);
+        if let Ok((_, verifier)) = &mut verifier {
+            verifier.update(chunk);
+        }
+    })?;
+    let signature = match verifier {
+        Ok((key, mut verifier)) => match verifier.finalize() {
+            Ok(()) => Signature::By(key.clone()),
+            Err(error) => Signature::Bad(error.to_string()),
+        },
+        Err(signature) => signature,
+    };
+    Ok(Fingerprint { sha256: hasher.finish(), signature })
+}
+
+/// The key whose signature it says to be, and what will tell whether it is.
+fn verifier<'a>(
+    found: &'a minisign::Signature,
+    keys: &'a [Key],
+) -> Result<(&'a Key, minisign::StreamVerifier<'a>), Signature> {
+    for key in keys {
+        match key.key.verify_stream(found) {
+            Ok(verifier) => return Ok((key, verifier)),
+            Err(minisign::Error::UnexpectedKeyId) => {}
+            Err(error) => return Err(Signature::Bad(error.to_string())),
+        }
+    }
+    Err(Signature::Unknown)
+}
+
+/// The signature beside the plugin, if there is one; or why what is there is none.
+fn read_signature(plugin: &Path) -> Result<Option<minisign::Signature>, String> {
+    let file = match trust::open(&signature_file(plugin)) {
+        Ok((file, _)) => file,
+        Err(Refusal::Missing) => return Ok(None),
+        Err(refusal) => return Err(refusal.to_string()),
+    };
+    let mut text = String::new();
+    file.take(LIMIT_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    minisign::Signature::decode(&text).map(Some).map_err(|error| error.to_string())
+}
+
+impl Fingerprint {
+    /// The refusal of what a policy that asks for signatures does not take.
+    pub(super) fn check_signature(&self, plugin: &Path) -> Result<(), Refusal> {
+        let file = signature_file(plugin);
+        let why = match &self.signature {
+            Signature::By(_) => return Ok(()),
+            Signature::Missing => return Err(Refusal::Unsigned(file)),
+            Signature::Unknown => "it is by none of the policy's `keys`".to_string(),
+            Signature::Bad(why) => why.clone(),
+        };
+        Err(Refusal::Signature { file, why })
+    }
+}

@@ -1,0 +1,92 @@
+//! What the dynamic loader would bring along with a library, read before it does.
+
+use object::LittleEndian;
+use object::elf;
+use object::read::ReadRef;
+
+use super::MetadataError;
+use super::elf::{Image, LE, damaged};
+
+/// Every entry that makes the loader map another library, whose constructors run too.
+const LIBRARY_TAGS: [elf::DynamicTag; 5] =
+    [elf::DT_NEEDED, elf::DT_FILTER, elf::DT_AUXILIARY, elf::DT_AUDIT, elf::DT_DEPAUDIT];
+
+/// More versions than any library needs; a table of more turns in circles.
+const VERSIONS_LIMIT: usize = 1 << 12;
+
+/// What a library asks of the dynamic loader and of the system.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The libraries that are loaded with it, by the names that it uses.
+    pub libraries: Vec<String>,
+    /// Where it wants them looked for (`DT_RPATH`, `DT_RUNPATH`).
+    pub search_paths: Vec<String>,
+    /// The newest version of glibc of which it uses something: major and minor.
+    pub glibc: Option<(u32, u32)>,
+}
+
+impl Needs {
+    pub(super) fn of<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Self, MetadataError> {
+        let texts = |tags: &[elf::DynamicTag]| -> Result<Vec<String>, MetadataError> {
+            tags.iter().flat_map(|tag| image.dynamic_values(*tag)).map(|at| image.string(at)).collect()
+        };
+        let libraries = texts(&LIBRARY_TAGS)?;
+        let search_paths = texts(&[elf::DT_RPATH, elf::DT_RUNPATH])?;
+        Ok(Self { libraries, search_paths, glibc: glibc(image)? })
+    }
+}
+
+/// The highest GLIBC_x.y among the versions that the library's symbols have to have.
+fn glibc<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Option<(u32, u32)>, MetadataError> {
+    let what = "its table of needed versions";
+    let (Some(mut at), Some(n)) =
+        (image.dynamic_value(elf::DT_VERNEED), image.dynamic_value(elf::DT_VERNEEDNUM))
+    else {
+        return Ok(None);
+    };
+    let step = |at: u64, by: u32| at.checked_add(by.into()).ok_or_else(|| damaged(what));
+    let mut highest = None;
+    let mut left = VERSIONS_LIMIT;
+    for _ in 0..n {
+        left = left.checked_sub(1).ok_or_else(|| damaged(what))?;
+        let [need]: &[elf::Verneed<LittleEndian>] = image.table(at, 1, what)? else { break };
+        let mut version_at = step(at, need.vn_aux.get(LE))?;
+        for _ in 0..need.vn_cnt.get(LE) {
+            left = left.checked_sub(1).ok_or_else(|| damaged(what))?;
+            let [version]: &[elf::Vernaux<LittleEndian>] = image.table(version_at, 1, what)? else { break };
+            highest = highest.max(parse_glibc(&image.string(version.vna_name.get(LE).into())?));
+            match version.vna_next.get(LE) {
+                0 => break,
+                next => version_at = step(version_at, next)?,
+            }
+        }
+        match need.vn_next.get(LE) {
+            0 => break,
+            next => at = step(at, next)?,
+        }
+    }
+    Ok(highest)
+}
+
+/// "GLIBC_2.34": 2 and 34. What is no number (GLIBC_PRIVATE) is left to the loader.
+fn parse_glibc(version: &str) -> Option<(u32, u32)> {
+    parse_version(version.strip_prefix("GLIBC_")?)
+}
+
+/// The first two numbers of a version.
+pub(crate) fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let mut parts = text.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_glibc_are_compared_as_numbers() {
+        assert_eq!(parse_glibc("GLIBC_2.2.5"), Some((2, 2)));
+        assert!(parse_glibc("GLIBC_2.4") < parse_glibc("GLIBC_2.34"));
+        assert_eq!(["GLIBC_PRIVATE", "GCC_3.0", "GLIBC_2"].map(parse_glibc), [None; 3]);
+    }
+}

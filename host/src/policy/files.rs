@@ -1,0 +1,113 @@
+//! Where policies are, and that only those are read which nobody else can write: a policy decides what runs.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use super::{Policy, PolicyError, text};
+use crate::environment::Environment;
+use crate::load::{Refusal, trust};
+
+/// The environment variable with the path of the policy to use.
+pub const POLICY_VARIABLE: &str = "CROSSDOCK_POLICY";
+
+const NAME: &str = "crossdock/crossdock.toml";
+const SYSTEM: &str = "/etc";
+
+/// No policy and no lock is longer.
+const LIMIT_BYTES: u64 = 4 << 20;
+
+impl Policy {
+    /// What this file says.
+    ///
+    /// # Errors
+    /// It is missing, somebody else could write it, or it says something that no policy can say.
+    pub fn from_file(file: &Path) -> Result<Self, PolicyError> {
+        text::policy(file, &read(file)?)
+    }
+
+    /// What the file says that [`POLICY_VARIABLE`] names; else `crossdock/crossdock.toml` in `$XDG_CONFIG_HOME` (else
+    /// `~/.config`); else `/etc/crossdock/crossdock.toml`; else the default policy. The first file that is there is the
+    /// only one that is read. A process with rights that its caller need not have looks into `/etc` alone.
+    ///
+    /// # Errors
+    /// As [`Policy::from_file`].
+    pub fn usual() -> Result<Self, PolicyError> {
+        // What cannot be looked at is read all the same, to fail: a policy must not be passed over in silence.
+        let is_there = |file: &Path| match std::fs::symlink_metadata(file) {
+            Ok(_) => true,
+            Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        };
+        let file = usual_file(&Environment::of_process(), is_there);
+        file.map_or_else(|| Ok(Self::default()), |file| Self::from_file(&file))
+    }
+}
+
+fn usual_file(environment: &Environment, exists: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    if let Some(named) = environment.value(POLICY_VARIABLE, |warning| tracing::warn!("{warning}")) {
+        return Some(named.into());
+    }
+    let in_folder = |folder: Option<OsString>| Some(Path::new(&folder?).join(NAME));
+    // A user's own folder is named by the environment; that a privileged process looks past it is no news to anybody.
+    let own = || environment.value("XDG_CONFIG_HOME", drop);
+    let home =
+        || environment.value("HOME", drop).map(|home| Path::new(&home).join(".config").into_os_string());
+    let places = [in_folder(own().or_else(home)), in_folder(Some(SYSTEM.into()))];
+    places.into_iter().flatten().find(|file| exists(file))
+}
+
+/// The text of a file that only root and this process's user can write.
+pub(super) fn read(file: &Path) -> Result<String, PolicyError> {
+    let read = || -> Result<String, Refusal> {
+        let (open, stat) = trust::open(file)?;
+        trust::check_file(&stat)?;
+        trust::check_directories(file)?;
+        let mut text = String::new();
+        let n = open.take(LIMIT_BYTES + 1).read_to_string(&mut text).map_err(Refusal::Unreadable)?;
+        if n as u64 > LIMIT_BYTES {
+            let long = format!("it is longer than {LIMIT_BYTES} bytes");
+            return Err(Refusal::Unreadable(std::io::Error::other(long)));
+        }
+        Ok(text)
+    };
+    read().map_err(|reason| PolicyError::Untrusted { file: file.to_path_buf(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(name: &str) -> Option<OsString> {
+        let all = [(POLICY_VARIABLE, "named.toml"), ("XDG_CONFIG_HOME", "/config"), ("HOME", "/user")];
+        all.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+    }
+
+    fn without_policy(name: &str) -> Option<OsString> {
+        variable(name).filter(|_| name != POLICY_VARIABLE)
+    }
+
+    fn home_alone(name: &str) -> Option<OsString> {
+        variable(name).filter(|_| name == "HOME")
+    }
+
+    #[test]
+    fn the_named_policy_goes_before_the_user_s_before_the_system_s() {
+        let found = |variable, there: &[&str]| {
+            let exists = |file: &Path| there.iter().any(|there| Path::new(there) == file);
+            usual_file(&Environment::of(variable, false), exists).map(|file| file.display().to_string())
+        };
+        let (user, system) = ("/config/crossdock/crossdock.toml", "/etc/crossdock/crossdock.toml");
+        let home = "/user/.config/crossdock/crossdock.toml";
+        assert_eq!(found(variable, &[user, system]).unwrap(), "named.toml", "there or not");
+        assert_eq!(found(without_policy, &[user, home, system]).unwrap(), user);
+        assert_eq!(found(without_policy, &[home, system]).unwrap(), system);
+        assert_eq!(found(home_alone, &[home, system]).unwrap(), home);
+        assert_eq!(found(without_policy, &[]), None);
+    }
+
+    #[test]
+    fn a_privileged_process_reads_the_system_s_policy_alone() {
+        let file = usual_file(&Environment::of(variable, true), |_| true);
+        assert_eq!(file.unwrap(), Path::new("/etc/crossdock/crossdock.toml"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Lock files: the plugins of one moment, by their hashes.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{PolicyError, Sha256, files, text};
+use crate::error::{Error, Result};
+use crate::sink::{Output, OutputFile};
+
+/// What the only version of the format that there is calls itself.
+const VERSION: u32 = 1;
+
+const HEADING: &str = "\
+# Written by `crossdock lock`: the plugins that a policy with `lock` and this file's path lets load.
+";
+
+/// The plugins that a lock file lets load.
+#[derive(Clone, Debug, Default)]
+pub struct Lock {
+    /// The file, for messages.
+    pub file: PathBuf,
+    /// Sorted by name.
+    pub plugins: Vec<Locked>,
+}
+
+/// A plugin in a lock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Locked {
+    /// What it calls itself.
+    pub name: String,
+    /// Its own version.
+    pub version: semver::Version,
+    /// The name of its file, without its folder: for readers, it is not asked for.
+    pub file: String,
+    /// Of its file's bytes.
+    pub sha256: Sha256,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    #[serde(default, rename = "plugin")]
+    plugins: Vec<Locked>,
+}
+
+impl Lock {
+    /// What this file says.
+    ///
+    /// # Errors
+    /// It is missing, somebody else could write it, or it is no lock.
+    pub fn read(file: &Path) -> Result<Self, PolicyError> {
+        let written: Written = text::read(file, &files::read(file)?)?;
+        if written.version != VERSION {
+            return Err(PolicyError::Contradiction {
+                file: file.to_path_buf(),
+                message: format!("it is of version {}, expected {VERSION}", written.version),
+            });
+        }
+        Ok(Self { file: file.to_path_buf(), plugins: written.plugins })
+    }
+
+    /// A lock of these.
+    pub fn of(file: impl Into<PathBuf>, mut plugins: Vec<Locked>) -> Self {
+        plugins.sort();
+        Self { file: file.into(), plugins }
+    }
+
+    /// Writes its file, whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self) -> Result<()> {
+        let failed =
+            |error: std::io::Error| Error::io(format!("cannot write '{}'", self.file.display()), error);
+        let written = Written { version: VERSION, plugins: self.plugins.clone() };
+        let body = toml::to_string(&written).map_err(|error| failed(std::io::Error::other(error)))?;
+        let output = Output::File(OutputFile::create(&self.file)?);
+        let write = output.sink().write(format!("{HEADING}{body}").as_bytes());
+        write.map_err(|error| failed(std::io::Error::other(error)))?;
+        output.commit()?;
+        // Whoever may write it decides what runs, and is not to be a group only for the sake of somebody's umask.
+        let mode = std::fs::metadata(&self.file).map_err(failed)?.permissions().mode();
+        std::fs::set_permissions(&self.file, Permissions::from_mode(mode & 0o755)).map_err(failed)
+    }
+}

@@ -1,0 +1,79 @@
+//! Policies and locks as text (TOML).
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::{Allowed, Key, Lock, Policy};
+use crate::load::Refusal;
+
+/// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum PolicyError {
+    #[error("'{}' is not used: {reason}", file.display())]
+    Untrusted { file: PathBuf, reason: Refusal },
+    #[error("'{}', line {line}: {message}", file.display())]
+    Text { file: PathBuf, line: usize, message: String },
+    #[error("'{}': {message}", file.display())]
+    Contradiction { file: PathBuf, message: String },
+}
+
+/// The file as it is written.
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct Written {
+    allow: Option<Vec<Allowed>>,
+    require_signature: bool,
+    keys: Vec<Key>,
+    folders: Option<Vec<PathBuf>>,
+    libraries: Vec<String>,
+    deny_toolchains: Vec<String>,
+    lock: Option<PathBuf>,
+}
+
+/// What `file` says, whose text this is. Paths in it are relative to its folder.
+pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
+    let written: Written = read(file, text)?;
+    let contradiction = |message: &str| {
+        Err(PolicyError::Contradiction { file: file.to_path_buf(), message: message.to_string() })
+    };
+    match (written.require_signature, written.keys.is_empty()) {
+        (true, true) => return contradiction("require_signature is true, and keys names no key"),
+        (false, false) => {
+            return contradiction(
+                "keys are given, and require_signature is not true: none would be asked for",
+            );
+        }
+        _ => {}
+    }
+    let folder = file.parent().unwrap_or(Path::new(""));
+    Ok(Policy {
+        file: Some(file.to_path_buf()),
+        allow: written.allow,
+        require_signature: written.require_signature,
+        keys: written.keys,
+        folders: written.folders.map(|folders| folders.iter().map(|path| folder.join(path)).collect()),
+        libraries: written.libraries,
+        deny_toolchains: written.deny_toolchains,
+        lock: written.lock.map(|path| lock(&folder.join(path))).transpose()?,
+    })
+}
+
+/// One that is not written yet has no plugins: none is let in, and `crossdock lock` can write it.
+fn lock(file: &Path) -> Result<Lock, PolicyError> {
+    match Lock::read(file) {
+        Err(PolicyError::Untrusted { reason: Refusal::Missing, .. }) => Ok(Lock::of(file, Vec::new())),
+        result => result,
+    }
+}
+
+/// A document of `file`, whose text this is.
+pub(super) fn read<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, PolicyError> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = 1 + before.matches('\n').count();
+        PolicyError::Text { file: file.to_path_buf(), line, message: error.message().to_string() }
+    })
+}
