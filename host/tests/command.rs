@@ -71,7 +71,7 @@ fn plugins_explains_what_was_chosen_shadowed_and_refused() {
     let outcome = |i: usize| (plugins[i]["status"].as_str().unwrap(), plugins[i]["reason"].as_str());
     assert_eq!(plugins.len(), 4);
     assert_eq!(outcome(0), ("chosen", None));
-    assert_eq!(outcome(1), ("refused", Some("shadowed")));
+    assert_eq!(outcome(1), ("shadowed", Some("shadowed")));
     assert_eq!(outcome(2), ("refused", Some("dlopen")));
     assert_eq!(outcome(3), ("refused", Some("not-elf")));
     assert_eq!(plugins[0]["metadata"]["version"], "1.0.0");

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use crossdock::api::Device;
 use crossdock::api::encoded::blob;
-use crossdock::load;
-use crossdock::metadata::Metadata;
+use crossdock::load::{PluginFile, Signature};
+use crossdock::metadata::{Metadata, Needs};
 use serde_json::json;
 
 use super::{Failure, answer, inspect_tree, options};
 
 #[derive(Args)]
 #[command(after_help = "\
-Of a plugin it shows what the file says of itself, without running it, and whether it would be loaded here. Of an encoded array
+Of a plugin it shows what the file says of itself, what would be loaded with it, its hash and its signature, without running it, and
+whether it would be loaded here. Of an encoded array
 it shows each node: its encoding, values, bytes of metadata, bytes of each buffer, the plugin that decodes it, and its type; with
 --device also where and how. --plugins says where to look for plugins.")]
 pub struct Inspect {
@@ -46,17 +47,22 @@ impl Inspect {
         if is_tree(&self.file) {
             return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.device, self.json)?);
         }
-        let inspection =
-            load::inspect(&self.file).map_err(|refused| crossdock::Error::Refused(refused.into()))?;
+        let inspection = PluginFile::under(&self.file, self.plugins.policy()?.into()).inspect();
+        let inspection = inspection.map_err(|refused| crossdock::Error::Refused(refused.into()))?;
         let refusal = inspection.refusal.map(|reason| (reason.id(), reason.to_string()));
         if self.json {
             let mut out = json_metadata(&inspection.metadata);
+            out["needs"] = json_needs(&inspection.needs);
+            out["sha256"] = json!(inspection.fingerprint.sha256);
+            out["signature"] = json_signature(&inspection.fingerprint.signature);
             out["loads"] = json!(refusal.is_none());
             out["reason"] = json!(refusal.as_ref().map(|(id, _)| id));
             out["message"] = json!(refusal.as_ref().map(|(_, words)| words));
             return answer(&out.to_string());
         }
-        let m = &inspection.metadata;
+        let (m, needs) = (&inspection.metadata, &inspection.needs);
+        let glibc =
+            needs.glibc.map_or("any".to_string(), |(major, minor)| format!("{major}.{minor} or newer"));
         let list = |list: &[String]| if list.is_empty() { "none".to_string() } else { list.join(", ") };
         let verdict = refusal.map_or_else(|| "yes".to_string(), |(id, words)| format!("no ({id}): {words}"));
         let lines = [
@@ -70,10 +76,38 @@ impl Inspect {
             ("encodings", list(&m.encodings)),
             ("toolchain", m.toolchain.clone()),
             ("panics", m.panic.clone()),
+            ("needs", list(&needs.libraries)),
+            ("glibc", glibc),
+            ("sha256", inspection.fingerprint.sha256.to_string()),
+            ("signature", signature_words(&inspection.fingerprint.signature)),
             ("loads here", verdict),
         ];
         answer(&lines.map(|(name, value)| format!("{name:<12} {value}\n")).concat())
     }
+}
+
+fn signature_words(signature: &Signature) -> String {
+    match signature {
+        Signature::Missing => "none".into(),
+        Signature::By(key) => format!("by {key}, a key of the policy's"),
+        Signature::Unknown => "by no key of the policy's".into(),
+        Signature::Bad(why) => format!("bad: {why}"),
+    }
+}
+
+fn json_signature(signature: &Signature) -> serde_json::Value {
+    match signature {
+        Signature::Missing => json!({ "state": "none" }),
+        Signature::By(key) => json!({ "state": "valid", "key": key.to_string() }),
+        Signature::Unknown => json!({ "state": "unknown-key" }),
+        Signature::Bad(why) => json!({ "state": "bad", "message": why }),
+    }
+}
+
+/// What would be loaded with it.
+fn json_needs(needs: &Needs) -> serde_json::Value {
+    let glibc = needs.glibc.map(|(major, minor)| format!("{major}.{minor}"));
+    json!({ "libraries": needs.libraries, "search_paths": needs.search_paths, "glibc": glibc })
 }
 
 /// What a plugin says of itself.

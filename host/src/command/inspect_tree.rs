@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crossdock::api::encoded::blob;
 use crossdock::api::{CancelFlag, Device, EncodedArray, EncodedNode, Result as ApiResult};
 use crossdock::source::Input;
-use crossdock::{Error, Host, NodePlan, Plugin, Result, Session, one_line};
+use crossdock::{Error, NodePlan, Plugin, Result, Session, one_line};
 use serde_json::{Value, json};
 
 use super::{options, text};
@@ -49,8 +49,7 @@ pub fn of_file(
     device: Option<Device>,
     as_json: bool,
 ) -> Result<String> {
-    let builder = plugins.paths.iter().fold(Host::builder(), |builder, path| builder.plugins(path));
-    let session = builder.build_lenient().session().open()?;
+    let session = plugins.host(plugins.policy()?).build_lenient().session().open()?;
     let input = Input::open(path, &CancelFlag::new())?;
     let array = session.read_encoded(&input)?;
     let failed = |error| Error::Data { what: format!("cannot inspect '{}'", input.name()), source: error };

@@ -1,11 +1,13 @@
 //! The command line: what can be asked for, and how the answer leaves the process.
 
+mod abi_diff;
 mod convert;
 mod cut_short;
 mod devices;
 mod inspect;
 mod inspect_tree;
 mod interrupt;
+mod lock;
 mod log;
 mod new;
 mod options;
@@ -37,9 +39,11 @@ Examples:
   crossdock plan a.arrow --to arrow-c-device           what would be copied
   crossdock plugins --explain                          which plugins are used, and why not the others
   crossdock inspect column.cdenc                       the tree of an encoded array, and who decodes it
+  crossdock abi-diff old.so new.so                     whether hosts that load the one can load the other
+  crossdock lock                                       the plugins of today, for a policy that keeps to them
 
 Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
-and beside the executable. Warnings of the host and of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace
+and beside the executable; a policy (--policy, docs/security.md) says which of them may be loaded. Warnings of the host and of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace
 says how much of them. Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 #[derive(Subcommand)]
@@ -52,6 +56,10 @@ enum Command {
     Plugins(plugins::Plugins),
     /// Shows what a plugin file says of itself, without running it, or the tree of an encoded array
     Inspect(inspect::Inspect),
+    /// Compares what two builds of a plugin say of themselves, without running them
+    AbiDiff(abi_diff::AbiDiff),
+    /// Writes down which plugins there are, for a policy that lets no others load
+    Lock(lock::Lock),
     /// Lists the devices that there are, and what is missing for CUDA
     Devices(devices::Devices),
     /// Makes a plugin project, which builds, loads and passes its own test
@@ -68,6 +76,8 @@ enum Failure {
     Host(Error),
     /// Its own output could not be written.
     Output(std::io::Error),
+    /// It did, and its answer is no.
+    No,
 }
 
 impl From<Error> for Failure {
@@ -90,6 +100,8 @@ pub fn run() -> ExitCode {
         Command::Plan(plan) => plan.run(),
         Command::Plugins(plugins) => plugins.run(),
         Command::Inspect(inspect) => inspect.run(),
+        Command::AbiDiff(diff) => diff.run(),
+        Command::Lock(lock) => lock.run(),
         Command::Devices(devices) => devices.run(),
         Command::New(new) => new.run(),
         Command::Completions { shell } => {
@@ -99,6 +111,7 @@ pub fn run() -> ExitCode {
     });
     let (line, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::No) => return ExitCode::FAILURE,
         Err(Failure::Host(error)) => (error.one_line(), if matches!(error, Error::Usage(_)) { 2 } else { 1 }),
         Err(Failure::Output(error)) => (format!("cannot write the answer: {error}"), 1),
     };

@@ -5,14 +5,33 @@ use std::path::PathBuf;
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::memory::{Backend, BackendBuilder};
-use crossdock::{Host, Result, Session, parse_bytes, trace_from_environment, trace_to};
+use crossdock::{
+    Host, HostBuilder, Policy, Result, Session, parse_bytes, trace_from_environment, trace_to,
+};
 
-/// Where to look for plugins.
+/// Where to look for plugins, and which may be loaded.
 #[derive(Args)]
 pub struct PluginPaths {
     /// A directory of plugins, or a plugin file; before all other places. May be given several times
     #[arg(long = "plugins", value_name = "DIR")]
     pub paths: Vec<PathBuf>,
+    /// What plugins may be loaded (docs/security.md) [default: CROSSDOCK_POLICY, else crossdock/crossdock.toml in
+    /// $XDG_CONFIG_HOME or ~/.config, else in /etc, else all that fit this host]
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+}
+
+impl PluginPaths {
+    /// What plugins may be loaded.
+    pub fn policy(&self) -> Result<Policy> {
+        let policy = self.policy.as_deref().map_or_else(Policy::usual, Policy::from_file);
+        Ok(policy?)
+    }
+
+    /// A host that looks there, for these.
+    pub fn host(&self, policy: Policy) -> HostBuilder {
+        self.paths.iter().fold(Host::builder().policy(policy), |builder, path| builder.plugins(path))
+    }
 }
 
 /// How to work.
@@ -76,10 +95,7 @@ impl Work {
             None => trace_from_environment()?,
         };
         let backend = trace.into_iter().fold(backend, BackendBuilder::trace);
-        let mut builder = Host::builder().backend(backend.build());
-        for path in &self.plugins.paths {
-            builder = builder.plugins(path);
-        }
+        let mut builder = self.plugins.host(self.plugins.policy()?).backend(backend.build());
         if let Some(threads) = self.threads {
             builder = builder.threads(threads as usize);
         }

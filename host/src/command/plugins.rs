@@ -3,7 +3,7 @@
 use clap::Args;
 use crossdock::api::{Format, OptionInfo};
 use crossdock::discovery::Candidate;
-use crossdock::{Error, Host, Plugin, Session};
+use crossdock::{Error, Plugin, Session};
 use serde_json::{Value, json};
 
 use super::{Failure, answer, options, text};
@@ -31,26 +31,31 @@ struct Verdict<'a> {
 
 impl Plugins {
     pub fn run(self) -> Result<(), Failure> {
-        let builder = self.plugins.paths.iter().fold(Host::builder(), |builder, path| builder.plugins(path));
-        let host = builder.build_lenient();
+        let host = self.plugins.host(self.plugins.policy()?).build_lenient();
         let session = host.session().open()?;
         let verdicts: Vec<_> = host.catalog().candidates.iter().map(|c| judge(&session, c)).collect();
         if self.json {
             let list: Vec<_> = verdicts.iter().map(json_verdict).collect();
-            return answer(&json!({ "plugins": list, "warnings": host.catalog().warnings }).to_string());
+            let policy = host.catalog().policy().file.as_deref().map(|file| file.display().to_string());
+            let all = json!({ "plugins": list, "policy": policy, "warnings": host.catalog().warnings });
+            return answer(&all.to_string());
         }
         let mut out = String::new();
         for verdict in &verdicts {
             match &verdict.outcome {
                 Ok(plugin) => out += &chosen(verdict.candidate, plugin, self.explain),
                 Err((id, words)) if self.explain => {
-                    out += &format!("{}\n  refused ({id}): {words}\n", verdict.candidate.who());
+                    let status = status(id);
+                    out += &format!("{}\n  {status} ({id}): {words}\n", verdict.candidate.who());
                     out += &format!("  found: {}\n", verdict.candidate.origin);
                 }
                 Err(_) => {}
             }
         }
         if self.explain {
+            if let Some(file) = &host.catalog().policy().file {
+                out += &format!("policy: {}\n", file.display());
+            }
             host.catalog().warnings.iter().for_each(|warning| out += &format!("note: {warning}\n"));
             for (id, plugins) in session.encodings().iter().filter(|(_, plugins)| plugins.len() > 1) {
                 let names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
@@ -79,6 +84,11 @@ fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
         }),
     };
     Verdict { candidate, outcome }
+}
+
+/// What became of a candidate that is not used for this reason.
+fn status(reason: &str) -> &'static str {
+    if reason == "shadowed" { "shadowed" } else { "refused" }
 }
 
 fn names(formats: &[Format]) -> String {
@@ -154,7 +164,7 @@ fn json_verdict(verdict: &Verdict<'_>) -> Value {
     let mut out = json!({ "path": verdict.candidate.who(), "found": verdict.candidate.origin.to_string() });
     match &verdict.outcome {
         Err((id, words)) => {
-            out["status"] = json!("refused");
+            out["status"] = json!(status(id));
             out["reason"] = json!(id);
             out["message"] = json!(words);
         }
