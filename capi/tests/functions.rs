@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -41,9 +42,25 @@ fn run_cases(mut command: Command, cases: &[&str]) -> Vec<String> {
     let program = program();
     let folder = tempfile::tempdir().unwrap();
     command.env("LD_LIBRARY_PATH", &program.lib).env_remove("CROSSDOCK_PLUGIN_PATH");
+    command.env_remove("CROSSDOCK_POLICY");
     command.env("BAD_CITIZEN", built_file("libbad_citizen.so"));
     let out = run(command.arg(&program.plugins).arg(sample()).arg(folder.path()).args(cases));
     out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn the_policy_of_the_environment_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("crossdock.toml");
+    std::fs::write(&policy, "allow = []").unwrap();
+    std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let program = program();
+    let mut command = Command::new(&program.file);
+    command.env("LD_LIBRARY_PATH", &program.lib).env("CROSSDOCK_POLICY", &policy);
+    command.arg(&program.plugins).arg(sample()).arg(folder.path());
+    let output = command.arg("settings_of_an_older_program_are_as_good").output().unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && words.contains("(not-allowed)"), "{words}");
 }
 
 macro_rules! cases {

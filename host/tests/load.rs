@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::{c_plugin, set_mode, temporary};
 use crossdock::load::{Load, PluginFile, inspect};
-use crossdock::metadata::{Metadata, MetadataError};
+use crossdock::metadata::{Metadata, MetadataError, Needs};
 
 /// The reason's name and the whole sentence.
 fn refusal(path: &Path) -> (&'static str, String) {
@@ -252,13 +252,15 @@ fn metadata_survives_stripping_and_the_loss_of_all_section_headers() {
 #[test]
 fn a_truncated_library_is_an_error_at_every_length() {
     let directory = temporary();
-    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let path = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere/ran\""]);
     let bytes = std::fs::read(&path).unwrap();
-    let whole = Metadata::from_bytes(&bytes).unwrap();
+    let whole = (Metadata::from_bytes(&bytes).unwrap(), Needs::from_bytes(&bytes).unwrap());
+    assert!(whole.1.glibc.is_some());
     for length in (0..bytes.len()).step_by(7) {
-        match Metadata::from_bytes(&bytes[..length]) {
+        let read = |bytes| Ok((Metadata::from_bytes(bytes)?, Needs::from_bytes(bytes)?));
+        match read(&bytes[..length]) {
             // Section headers come last, and nobody needs them.
-            Ok(metadata) => assert_eq!(metadata, whole),
+            Ok(read) => assert_eq!(read, whole),
             Err(MetadataError::NotElf) => assert!(length < 4),
             Err(error) => assert!(matches!(error, MetadataError::Damaged(_)), "{length}: {error}"),
         }
@@ -268,14 +270,14 @@ fn a_truncated_library_is_an_error_at_every_length() {
 #[test]
 fn no_single_wrong_byte_in_the_headers_makes_the_reader_panic() {
     let directory = temporary();
-    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let path = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere/ran\""]);
     let mut bytes = std::fs::read(&path).unwrap();
     let tables = bytes.len().min(6 << 10);
     for i in 0..tables {
         let good = bytes[i];
         for bad in [0, 0xff, good ^ 0x80, good.wrapping_add(1)] {
             bytes[i] = bad;
-            let _ = Metadata::from_bytes(&bytes);
+            let _ = (Metadata::from_bytes(&bytes), Needs::from_bytes(&bytes));
         }
         bytes[i] = good;
     }

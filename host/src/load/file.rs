@@ -50,6 +50,7 @@ impl PluginFile {
         let (file, stat) = trust::open(&self.path)?;
         trust::check_file(&stat)?;
         trust::check_directories(&self.path)?;
+        permission::check_folder(&file, &self.policy)?;
         // From here on all is asked of the bytes that are loaded in the end.
         let (content, fingerprint) = if self.policy.asks_for_bytes() {
             let copy = sealed::copy(&file, stat.len()).map_err(Refusal::Copy)?;
@@ -61,7 +62,7 @@ impl PluginFile {
         };
         // What is no plugin is called so, whatever the policy is: a library among plugins is ordinary.
         let Reading { metadata, needs, entry_bytes } = Reading::of(&content.file)?;
-        permission::check(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
+        permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;
         needs::check_build(&metadata, &self.policy)?;
         needs::check_needs(&needs, &self.policy)?;

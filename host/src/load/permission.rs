@@ -1,18 +1,18 @@
 //! What a policy says of one plugin.
 
+use std::fs::File;
 use std::path::Path;
 
-use super::{Fingerprint, Refusal};
+use super::{Fingerprint, Refusal, trust};
 use crate::policy::{Allowed, Lock, Policy, Sha256};
 
-/// All of it. `bytes` is known wherever the policy asks for it.
-pub(super) fn check(
+/// Its name and its bytes, which are known wherever the policy asks for them.
+pub(super) fn check_identity(
     name: &str,
     bytes: Option<&Fingerprint>,
     path: &Path,
     policy: &Policy,
 ) -> Result<(), Refusal> {
-    check_folder(path, policy)?;
     check_allowed(name, bytes, policy)?;
     let Some(bytes) = bytes else { return Ok(()) };
     if policy.require_signature {
@@ -21,10 +21,10 @@ pub(super) fn check(
     policy.lock.as_ref().map_or(Ok(()), |lock| check_lock(name, bytes.sha256, lock))
 }
 
-/// Where its file lies, with all links followed.
-fn check_folder(path: &Path, policy: &Policy) -> Result<(), Refusal> {
+/// Where the file lies that was opened.
+pub(super) fn check_folder(file: &File, policy: &Policy) -> Result<(), Refusal> {
     let Some(folders) = &policy.folders else { return Ok(()) };
-    let path = path.canonicalize().map_err(Refusal::Unreadable)?;
+    let path = trust::place(file).map_err(Refusal::Unreadable)?;
     let is_below = |folder: &Path| folder.canonicalize().is_ok_and(|folder| path.starts_with(folder));
     if folders.iter().any(|folder| is_below(folder)) {
         return Ok(());

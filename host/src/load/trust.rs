@@ -1,8 +1,9 @@
 //! Who may decide what runs in this process: root and its own user, and nobody else.
 
 use std::fs::{File, FileType, Metadata};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Refusal;
 
@@ -21,6 +22,11 @@ pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
     let stat = file.metadata().map_err(Refusal::Unreadable)?;
     check_type(&stat.file_type())?;
     Ok((file, stat))
+}
+
+/// Where an open file lies, whatever was put in the place of its path since. A deleted one's has a note to that effect.
+pub(super) fn place(file: &File) -> std::io::Result<PathBuf> {
+    std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 fn check_type(kind: &FileType) -> Result<(), Refusal> {

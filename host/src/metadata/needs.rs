@@ -26,6 +26,14 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// Reads them in a shared library's bytes. Nothing of it runs.
+    ///
+    /// # Errors
+    /// It is no shared library for this machine, or contradicts itself.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MetadataError> {
+        Self::of(&Image::open(bytes)?)
+    }
+
     pub(super) fn of<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Self, MetadataError> {
         let texts = |tags: &[elf::DynamicTag]| -> Result<Vec<String>, MetadataError> {
             tags.iter().flat_map(|tag| image.dynamic_values(*tag)).map(|at| image.string(at)).collect()

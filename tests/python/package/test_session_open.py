@@ -44,6 +44,22 @@ def test_a_plugin_that_was_named_and_is_not_there_is_an_error(tmp_path):
         cd.Session(plugins=[tmp_path / "text.so"])
 
 
+def test_the_policy_of_the_environment_holds(tmp_path):
+    policy = tmp_path / "crossdock.toml"
+    program = "import crossdock as cd; print([p['name'] for p in cd.Session().plugins])"
+
+    def plugins(text):
+        policy.write_text(text)
+        policy.chmod(0o644)
+        environment = {**os.environ, "CROSSDOCK_POLICY": str(policy)}
+        return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+
+    assert plugins("allow = ['dlpack']").stdout.strip() == "['dlpack']"
+    mistaken = plugins("alow = ['dlpack']")
+    assert mistaken.returncode == 1
+    assert "PluginError" in mistaken.stderr and "line 1" in mistaken.stderr and "alow" in mistaken.stderr
+
+
 def test_a_budget_of_memory_is_kept(tmp_path):
     batch = pa.record_batch({"a": pa.array(range(100_000), pa.int64())})
     path = tmp_path / "in.arrow"
