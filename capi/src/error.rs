@@ -28,13 +28,16 @@ pub fn of_host(error: HostError) -> Error {
 
 fn of_refusal(refused: &Refused, line: String) -> Error {
     let code = match &refused.reason {
-        Refusal::Missing | Refusal::Unreadable(_) => Code::IO,
-        Refusal::AbiVersion { .. } | Refusal::AbiRange { .. } | Refusal::StructSizes(_) => Code::VERSION,
+        Refusal::Missing | Refusal::Unreadable(_) | Refusal::Copy(_) => Code::IO,
+        Refusal::AbiVersion { .. }
+        | Refusal::AbiRange { .. }
+        | Refusal::StructSizes(_)
+        | Refusal::Glibc { .. } => Code::VERSION,
         Refusal::Metadata(MetadataError::Damaged(_) | MetadataError::Bad(_))
         | Refusal::NoEntry
         | Refusal::BadEntry(_) => Code::BAD_DATA,
         Refusal::Create(error) => error.code(),
-        // Understood, and not loaded: what kind of file it is, whose it is, who comes first.
+        // Understood, and not loaded: what kind of file it is, whose it is, what the policy says, who comes first.
         _ => Code::UNSUPPORTED,
     };
     let details = match &refused.reason {

@@ -192,6 +192,10 @@ impl HostBuilder {
                 // Ordinary: a library among plugins, a plugin in two places.
                 Refusal::Metadata(MetadataError::NotElf | MetadataError::NotAPlugin)
                 | Refusal::Shadowed { .. } => tracing::debug!("{refused}"),
+                // As whoever wrote the policy wants it.
+                Refusal::NotAllowed { .. } | Refusal::NotLocked { .. } | Refusal::Folder { .. } => {
+                    tracing::info!("{refused}");
+                }
                 _ => tracing::warn!("{refused}"),
             }
         }

@@ -92,6 +92,27 @@ fn a_policy_that_is_not_used_lets_nothing_be_done() {
 }
 
 #[test]
+fn what_a_policy_leaves_out_is_told_to_those_who_ask_and_what_it_finds_wrong_to_everybody() {
+    let alone = Alone::with_plugins();
+    std::fs::write(alone.path().join("in"), "x").unwrap();
+    let words = |policy: &str, level: &str, more: &[&str]| {
+        policy_file(alone.path(), policy);
+        let args = ["convert", "in", "out", "--plugins", "plugins", "--policy", "crossdock.toml"];
+        let output = alone.command().args(args).args(more).env("CROSSDOCK_LOG", level).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let allow = "allow = ['a']";
+    assert!(!words(allow, "", &[]).contains("refused"));
+    assert!(words(allow, "info", &[]).contains("info: plugin 'plugins/b.so' refused (not-allowed)"));
+    let asked = words(allow, "", &["--from", "b"]);
+    assert!(asked.contains("error: plugin 'plugins/b.so' refused (not-allowed)"), "{asked}");
+    let key = KeyPair::generate_unencrypted_keypair().unwrap().pk.to_base64();
+    let unsigned = words(&format!("require_signature = true\nkeys = ['{key}']"), "", &[]);
+    assert!(unsigned.contains("warning: plugin 'plugins/b.so' refused (unsigned)"), "{unsigned}");
+}
+
+#[test]
 fn explain_says_of_each_candidate_whether_it_is_chosen_shadowed_or_refused_and_why() {
     let alone = Alone::with_plugins();
     c_plugin(&alone.path().join("plugins"), "second.so", &["NAME=\"a\""]);

@@ -11,7 +11,8 @@ use super::{Failure, answer, options, text};
 #[derive(Args)]
 #[command(after_help = "\
 Earlier places go before later ones: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's directory
-(files named libcrossdock_*_plugin.so). Of two plugins of one name the first is used.")]
+(files named libcrossdock_*_plugin.so). Of two plugins of one name the first is used. --explain shows what became of each file that
+was found, with the reason's name (docs/security.md): chosen, shadowed by an earlier one, or refused.")]
 pub struct Plugins {
     #[command(flatten)]
     plugins: options::PluginPaths,

@@ -60,7 +60,7 @@ impl PluginFile {
         } else {
             (Content::of_file(file, &stat), None)
         };
-        // What is no plugin is called so, whatever the policy is: a library among plugins is ordinary.
+        // What is no plugin is called so, whatever is asked of plugins: a library among them is ordinary.
         let Reading { metadata, needs, entry_bytes } = Reading::of(&content.file)?;
         permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;

@@ -47,7 +47,10 @@ fn usual_file(environment: &Environment, exists: impl Fn(&Path) -> bool) -> Opti
     if let Some(named) = environment.value(POLICY_VARIABLE, |warning| tracing::warn!("{warning}")) {
         return Some(named.into());
     }
-    let in_folder = |folder: Option<OsString>| Some(Path::new(&folder?).join(NAME));
+    // As the XDG specification has it, a relative path counts for nothing: else whoever chose the working directory would
+    // choose the policy.
+    let in_folder =
+        |folder: Option<OsString>| Some(Path::new(&folder?).join(NAME)).filter(|file| file.is_absolute());
     // A user's own folder is named by the environment; that a privileged process looks past it is no news to anybody.
     let own = || environment.value("XDG_CONFIG_HOME", drop);
     let home =
@@ -103,6 +106,13 @@ mod tests {
         assert_eq!(found(without_policy, &[home, system]).unwrap(), system);
         assert_eq!(found(home_alone, &[home, system]).unwrap(), home);
         assert_eq!(found(without_policy, &[]), None);
+    }
+
+    #[test]
+    fn a_user_s_folder_that_is_relative_to_anywhere_is_not_looked_into() {
+        let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| OsString::from("config"));
+        let file = usual_file(&Environment::of(variable, false), |_| true);
+        assert_eq!(file.unwrap(), Path::new("/etc/crossdock/crossdock.toml"));
     }
 
     #[test]
