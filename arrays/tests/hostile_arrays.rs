@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use common::Dock;
-use crossdock_arrays::{DeviceArray, Result, import_batch, import_device_array};
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, Result, first_difference, import_batch, import_device_array,
+};
 use crossdock_plugin_api::{Owned, abi};
 
 thread_local!(static RELEASES: Cell<usize> = const { Cell::new(0) });
@@ -237,4 +239,17 @@ fn a_last_offset_below_zero_is_refused_with_its_column() {
     let mut batch = crossdock_arrays::DeviceBatch::try_new(schema, 3, vec![array]).unwrap();
     let error = batch.resolve_sizes(&dock.cpu).unwrap_err();
     assert_eq!(error.message(), "'name': the last offset of an array is -5, expected 0 or more");
+}
+
+#[test]
+fn no_values_at_the_end_of_the_address_space_are_compared_as_none() {
+    let dock = Dock::new();
+    let words = [1u64];
+    let mut list = [std::ptr::null(), words.as_ptr().cast::<c_void>()];
+    let mut raw = on_cpu(ints(&mut list));
+    (raw.array.length, raw.array.offset) = (0, i64::MAX);
+    let array = import(&dock, raw, DataType::Int32).unwrap();
+    let schema = Arc::new(Schema::new(vec![Field::new("", DataType::Int32, true)]));
+    let batch = DeviceBatch::try_new(schema, 0, vec![array]).unwrap();
+    assert_eq!(first_difference(&batch, &batch, &dock.cpu), Ok(None));
 }

@@ -57,8 +57,8 @@ fn extent(dtype: DLDataType, shape: &[i64], strides: &[i64], offset: u64) -> (i1
         return (low, low);
     }
     for (n, stride) in shape.iter().zip(strides) {
-        let reach = (i128::from(*n) - 1).max(0) * i128::from(*stride) * bytes;
-        (low, high) = (low + reach.min(0), high + reach.max(0));
+        let reach = ((i128::from(*n) - 1).max(0) * i128::from(*stride)).saturating_mul(bytes);
+        (low, high) = (low.saturating_add(reach.min(0)), high.saturating_add(reach.max(0)));
     }
     (low, high)
 }
@@ -87,7 +87,7 @@ fn tensor(from: &mut Bytes<'_>) -> Option<(DLTensor, *mut Parts)> {
     let byte_offset = from.of(&[0, 0, 0, 1, 8, 64, 2048, u64::MAX]);
     let (low, high) = extent(dtype, &shape, &strides, byte_offset);
     // Of elements that lie upon each other there may be more than one wants to wait for.
-    let elements = shape.iter().fold(1, |product: i128, n| product.saturating_mul(i128::from(*n)));
+    let elements = shape.iter().fold(1, |product: i128, n| product.saturating_mul(i128::from((*n).max(1))));
     let fits = low >= -(DATA_BYTES as i128) && high <= DATA_BYTES as i128 && elements <= DATA_BYTES as i128;
     let is_refused = shape.iter().any(|n| *n < 0) || low < -ABSURD || high > ABSURD;
     if !fits && !is_refused {

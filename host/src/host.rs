@@ -1,6 +1,5 @@
 //! A host: one owner of memory, and the plugins that were found.
 
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_memory_backend::{Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
@@ -12,6 +11,7 @@ use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::{Metadata, MetadataError};
 use crate::policy::Policy;
 use crate::session::SessionBuilder;
+use crate::traced::trace_from_environment;
 
 /// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
 /// load, of which each makes instances of its own.
@@ -215,31 +215,4 @@ impl HostBuilder {
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
         Host(Arc::new(Inner { backend, catalog, loaded, threads: threads.max(1) }))
     }
-}
-
-/// The environment variable that names a file to record calls of and by plugins in, those of all hosts of a process.
-pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
-
-/// What [`TRACE_VARIABLE`] asks for.
-///
-/// # Errors
-/// The file cannot be made.
-pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
-    static TRACE: OnceLock<Option<std::result::Result<Arc<Trace>, String>>> = OnceLock::new();
-    let made = TRACE.get_or_init(|| {
-        let path = std::env::var_os(TRACE_VARIABLE).filter(|path| !path.is_empty())?;
-        Some(trace_to(Path::new(&path)).map_err(|error| error.one_line()))
-    });
-    made.clone().transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
-}
-
-/// A new file to record calls in.
-///
-/// # Errors
-/// [`Error::Io`] names it.
-pub fn trace_to(path: &Path) -> Result<Arc<Trace>> {
-    let trace = Trace::create(path);
-    trace
-        .map(Arc::new)
-        .map_err(|error| Error::io(format!("cannot record calls in '{}'", path.display()), error))
 }

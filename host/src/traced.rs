@@ -4,10 +4,41 @@
 use std::convert::Infallible;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
-use crossdock_memory_backend::{Account, note_bytes};
+use crossdock_memory_backend::{Account, Trace, note_bytes};
 use crossdock_plugin_api::{ByteSink, ByteSource, Owned, Progress, Result as ApiResult, abi};
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+
+/// The environment variable that names a file to record calls of and by plugins in, those of all hosts of a process.
+pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
+
+/// What [`TRACE_VARIABLE`] asks for; a privileged process does not listen to it.
+///
+/// # Errors
+/// The file cannot be made.
+pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
+    static TRACE: OnceLock<Option<std::result::Result<Arc<Trace>, String>>> = OnceLock::new();
+    let made = TRACE.get_or_init(|| {
+        let path = Environment::of_process().value(TRACE_VARIABLE, |warning| tracing::warn!("{warning}"))?;
+        Some(trace_to(Path::new(&path)).map_err(|error| error.one_line()))
+    });
+    made.clone().transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
+}
+
+/// A new file to record calls in.
+///
+/// # Errors
+/// [`Error::Io`] names it.
+pub fn trace_to(path: &Path) -> Result<Arc<Trace>> {
+    let trace = Trace::create(path);
+    trace
+        .map(Arc::new)
+        .map_err(|error| Error::io(format!("cannot record calls in '{}'", path.display()), error))
+}
 
 /// A call of the plugin that cannot fail.
 pub(crate) fn call<T>(account: &Account, what: &str, f: impl FnOnce() -> T) -> T {

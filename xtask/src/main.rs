@@ -5,8 +5,10 @@ mod bless;
 mod capi;
 mod cargo;
 mod demo;
+mod fuzz;
 mod gpu_bundle;
 mod kernels;
+mod nightly;
 mod programs;
 mod python;
 mod sim_cuda;
@@ -68,6 +70,11 @@ enum Command {
     GpuBundle,
     /// Build the simulated CUDA driver and print its folder: LD_LIBRARY_PATH=$(cargo xtask sim-cuda) PROGRAM
     SimCuda(sim_cuda::Options),
+    /// Give bytes of anybody's making to everything that reads some, and look what becomes of it
+    ///
+    /// Needs a nightly toolchain and a C++ compiler. What it finds lies in target/fuzz/kept/found, and is told with how to see
+    /// it again.
+    Fuzz(fuzz::Options),
     /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
     Soak(soak::Options),
 }
@@ -95,6 +102,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Python(options) => python::run(&workspace, &options)?,
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
+        Command::Fuzz(options) => return fuzz::run(&workspace, &options),
         Command::Soak(options) => return soak::run(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)

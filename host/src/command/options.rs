@@ -5,9 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::memory::{Backend, BackendBuilder};
-use crossdock::{
-    Host, HostBuilder, Policy, Result, Session, parse_bytes, trace_from_environment, trace_to,
-};
+use crossdock::{Host, HostBuilder, Policy, Result, Session, parse_bytes, trace_from_environment, trace_to};
 
 /// Where to look for plugins, and which may be loaded.
 #[derive(Args)]

@@ -23,7 +23,15 @@ impl Policy {
     /// # Errors
     /// It is missing, somebody else could write it, or it says something that no policy can say.
     pub fn from_file(file: &Path) -> Result<Self, PolicyError> {
-        text::policy(file, &read(file)?)
+        Self::from_text(file, &read(file)?)
+    }
+
+    /// What a text says that is to stand for this file: paths in it are relative to the file's folder.
+    ///
+    /// # Errors
+    /// It says something that no policy can say, or names a lock file that is not used.
+    pub fn from_text(file: &Path, text: &str) -> Result<Self, PolicyError> {
+        text::policy(file, text)
     }
 
     /// What the file says that [`POLICY_VARIABLE`] names; else `crossdock/crossdock.toml` in `$XDG_CONFIG_HOME` (else

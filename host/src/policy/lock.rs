@@ -54,7 +54,15 @@ impl Lock {
     /// # Errors
     /// It is missing, somebody else could write it, or it is no lock.
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
-        let written: Written = text::read(file, &files::read(file)?)?;
+        Self::from_text(file, &files::read(file)?)
+    }
+
+    /// What a text says that is to stand for this file.
+    ///
+    /// # Errors
+    /// It is no lock.
+    pub fn from_text(file: &Path, text: &str) -> Result<Self, PolicyError> {
+        let written: Written = text::read(file, text)?;
         if written.version != VERSION {
             return Err(PolicyError::Contradiction {
                 file: file.to_path_buf(),

@@ -3,6 +3,7 @@
 
 use super::{Outcome, python, stream};
 use crate::cargo::{Workspace, run as run_command, show};
+use crate::nightly;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,13 +28,10 @@ const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gn
 
 /// Builds plugins and tests with a nightly toolchain and runs them; skipped where there is none.
 pub fn run(workspace: &Workspace) -> Result<Outcome> {
-    let version = nightly("rustc").arg("-vV").output();
-    let Some(version) = version.ok().filter(|o| o.status.success()) else {
+    let Some(target) = nightly::host()? else {
         return Ok(Outcome::Skipped("no nightly toolchain".to_owned()));
     };
-    let version = String::from_utf8_lossy(&version.stdout).into_owned();
-    let target =
-        version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    let target = target.as_str();
     if !TARGETS.contains(&target) {
         return Ok(Outcome::Skipped(format!("no AddressSanitizer for {target}")));
     }
@@ -88,18 +86,8 @@ fn runtime() -> Option<PathBuf> {
     path.is_absolute().then_some(path).filter(|path| path.exists())
 }
 
-/// A program of rustup's nightly toolchain, whatever toolchain runs this.
-fn nightly(program: &str) -> Command {
-    let mut command = Command::new(program);
-    command.arg("+nightly");
-    for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
-        command.env_remove(variable);
-    }
-    command
-}
-
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
-    let mut command = nightly("cargo");
+    let mut command = nightly::program("cargo");
     // The plugins find the sanitizer's functions in the program that loads them: hence -rdynamic.
     command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic");
     // Plugins in C that tests build find them there as well.

@@ -3,6 +3,7 @@
 mod asan;
 mod counts;
 mod deny;
+mod fuzz;
 mod python;
 pub mod sim_cuda;
 mod steps;
@@ -56,6 +57,8 @@ enum Step {
     Python,
     /// The boundary's tests under AddressSanitizer, where there is a nightly toolchain
     Asan,
+    /// Bytes of anybody's making, 20 s for each target of fuzz/, where there is a nightly toolchain: cargo xtask fuzz
+    Fuzz,
 }
 
 /// How a step ended.

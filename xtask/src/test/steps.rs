@@ -1,6 +1,6 @@
 //! What each step runs.
 
-use super::{Outcome, Step, asan, deny, python, sim_cuda, stream};
+use super::{Outcome, Step, asan, deny, fuzz, python, sim_cuda, stream};
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::kernels;
 use crate::programs::TARGETS;
@@ -51,5 +51,6 @@ pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> 
         ]))),
         Step::Python => python::run(workspace, &workspace.built(release).join("crossdock")),
         Step::Asan => asan::run(workspace),
+        Step::Fuzz => fuzz::run(workspace),
     }
 }

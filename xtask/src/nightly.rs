@@ -1,0 +1,23 @@
+//! Rustup's nightly toolchain, which sanitizers need.
+
+use anyhow::{Context, Result};
+use std::process::Command;
+
+/// A program of it, whatever toolchain runs this.
+pub fn program(name: &str) -> Command {
+    let mut command = Command::new(name);
+    command.arg("+nightly");
+    for variable in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTDOC"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// The machine that it makes programs for; `None` where there is no such toolchain.
+pub fn host() -> Result<Option<String>> {
+    let version = program("rustc").arg("-vV").output();
+    let Some(version) = version.ok().filter(|o| o.status.success()) else { return Ok(None) };
+    let version = String::from_utf8_lossy(&version.stdout);
+    let host = version.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc names no host")?;
+    Ok(Some(host.to_owned()))
+}
