@@ -39,6 +39,7 @@ impl Plugin {
         session: WeakSession,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
+        let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
         // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
         // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
@@ -54,6 +55,10 @@ impl Plugin {
         let mut plugin =
             Self { loaded, account, importer_formats, exporter_formats, encodings, poisoned, retired };
         plugin.ask().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
+        drop(mark);
+        if let Some(first_run) = &plugin.loaded.first_run {
+            first_run.is_over();
+        }
         Ok(Arc::new(plugin))
     }
 

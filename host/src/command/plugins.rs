@@ -1,8 +1,11 @@
 //! `crossdock plugins`.
 
+use std::sync::Arc;
+
 use clap::Args;
 use crossdock::api::{Format, OptionInfo};
 use crossdock::discovery::Candidate;
+use crossdock::load::PluginFile;
 use crossdock::{Error, Plugin, Session};
 use serde_json::{Value, json};
 
@@ -16,6 +19,9 @@ was found, with the reason's name (docs/security.md): chosen, shadowed by an ear
 pub struct Plugins {
     #[command(flatten)]
     plugins: options::PluginPaths,
+    /// Loads this plugin file again though a process ended when it was loaded. May be given several times
+    #[arg(long, value_name = "FILE")]
+    retry: Vec<std::path::PathBuf>,
     /// Shows every candidate, the refused and the shadowed too, and why
     #[arg(long)]
     explain: bool,
@@ -27,12 +33,16 @@ pub struct Plugins {
 /// A candidate and what became of it: an instance, or a reason's name and words.
 struct Verdict<'a> {
     candidate: &'a Candidate,
-    outcome: Result<std::sync::Arc<Plugin>, (String, String)>,
+    outcome: Result<Arc<Plugin>, (String, String)>,
 }
 
 impl Plugins {
     pub fn run(self) -> Result<(), Failure> {
-        let host = self.plugins.host(self.plugins.policy()?).build_lenient();
+        let policy = self.plugins.policy()?;
+        for file in &self.retry {
+            PluginFile::under(file, Arc::new(policy.clone())).forget_crash()?;
+        }
+        let host = self.plugins.host(policy).build_lenient();
         let session = host.session().open()?;
         let verdicts: Vec<_> = host.catalog().candidates.iter().map(|c| judge(&session, c)).collect();
         if self.json {

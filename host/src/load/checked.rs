@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::abi;
 
 use super::image::Content;
+use super::quarantine::FirstRun;
 use super::{Loaded, Refusal, Refused, checks};
 use crate::metadata::Metadata;
 
@@ -18,7 +19,7 @@ pub struct Checked {
 
 enum Code {
     Linked(&'static abi::PluginEntry),
-    File { content: Content, entry_bytes: Option<u64> },
+    File { content: Content, entry_bytes: Option<u64>, first_run: FirstRun },
 }
 
 impl Checked {
@@ -27,8 +28,9 @@ impl Checked {
         metadata: Metadata,
         content: Content,
         entry_bytes: Option<u64>,
+        first_run: FirstRun,
     ) -> Self {
-        Self { who, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes } }
+        Self { who, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes, first_run } }
     }
 
     pub(super) fn of_linked(who: String, metadata: Metadata, entry: &'static abi::PluginEntry) -> Self {
@@ -46,21 +48,27 @@ impl Checked {
     /// The dynamic loader fails, or the entry is unusable.
     pub fn load(self) -> Result<Loaded, Refused> {
         let Self { who, metadata, code } = self;
-        let entry = code.entry().and_then(|entry| checks::check_entry(entry).map(|()| entry));
-        match entry {
-            Ok(entry) => Ok(Loaded { who, metadata, entry }),
+        let loaded = code
+            .load()
+            .and_then(|(entry, first_run)| checks::check_entry(entry).map(|()| (entry, first_run)));
+        match loaded {
+            Ok((entry, first_run)) => Ok(Loaded { who, metadata, entry, first_run }),
             Err(reason) => Err(reason.of(who)),
         }
     }
 }
 
 impl Code {
-    fn entry(self) -> Result<&'static abi::PluginEntry, Refusal> {
-        let (content, entry_bytes) = match self {
-            Self::Linked(entry) => return Ok(entry),
-            Self::File { content, entry_bytes } => (content, entry_bytes),
+    fn load(self) -> Result<(&'static abi::PluginEntry, Option<Arc<FirstRun>>), Refusal> {
+        let (content, entry_bytes, first_run) = match self {
+            Self::Linked(entry) => return Ok((entry, None)),
+            Self::File { content, entry_bytes, first_run } => (content, entry_bytes, first_run),
         };
         let entry_bytes = entry_bytes.and_then(|n| usize::try_from(n).ok());
-        content.map(entry_bytes.filter(|n| *n >= abi::ENTRY_LEAST).ok_or(Refusal::NoEntry)?)
+        let entry_bytes = entry_bytes.filter(|n| *n >= abi::ENTRY_LEAST).ok_or(Refusal::NoEntry)?;
+        let mark = first_run.begin("its constructors");
+        let entry = content.map(entry_bytes);
+        drop(mark);
+        entry.map(|entry| (entry, Some(Arc::new(first_run))))
     }
 }

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::image::Content;
+use super::quarantine::FirstRun;
 use super::{
     Checked, Inspection, Load, Refusal, Refused, checks, needs, permission, sealed, signature, trust,
 };
+use crate::error::{Error, Result};
 use crate::metadata::Reading;
 use crate::policy::Policy;
 
@@ -34,7 +36,7 @@ impl PluginFile {
     }
 
     /// See [`super::inspect`].
-    pub fn inspect(&self) -> Result<Inspection, Refused> {
+    pub fn inspect(&self) -> std::result::Result<Inspection, Refused> {
         let look = || {
             let (file, _) = trust::open(&self.path)?;
             let Reading { metadata, needs, .. } = Reading::of(&file)?;
@@ -46,7 +48,7 @@ impl PluginFile {
         look().map_err(|reason: Refusal| reason.of(self.who()))
     }
 
-    fn try_check(&self) -> Result<Checked, Refusal> {
+    fn try_check(&self) -> std::result::Result<Checked, Refusal> {
         let (file, stat) = trust::open(&self.path)?;
         trust::check_file(&stat)?;
         trust::check_directories(&self.path)?;
@@ -66,7 +68,27 @@ impl PluginFile {
         checks::check_metadata(&metadata)?;
         needs::check_build(&metadata, &self.policy)?;
         needs::check_needs(&needs, &self.policy)?;
-        Ok(Checked::of_file(self.who(), metadata, content, entry_bytes))
+        let first_run = FirstRun::new(self.policy.crashes.clone(), content.key());
+        first_run.check()?;
+
+        Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
+    }
+
+    /// Lets it be loaded again though a process ended when it was, and says whether one did.
+    ///
+    /// # Errors
+    /// There is no such file, or what is remembered of it cannot be taken away.
+    pub fn forget_crash(&self) -> Result<bool> {
+        let forget = || {
+            let file = std::fs::File::open(&self.path)?;
+            let stat = file.metadata()?;
+            let sha256 = signature::fingerprint(&file, &self.path, &self.policy)?.sha256;
+            let names = [Content::of_copy(file.try_clone()?, sha256), Content::of_file(file, &stat)];
+            let forget =
+                |content: &Content| FirstRun::new(self.policy.crashes.clone(), content.key()).forget();
+            names.iter().try_fold(false, |any, content| Ok(forget(content)? > 0 || any))
+        };
+        forget().map_err(|error| Error::io(format!("cannot let '{}' be tried again", self.who()), error))
     }
 }
 
@@ -75,7 +97,7 @@ impl Load for PluginFile {
         self.path.display().to_string()
     }
 
-    fn check(&self) -> Result<Checked, Refused> {
+    fn check(&self) -> std::result::Result<Checked, Refused> {
         self.try_check().map_err(|reason| reason.of(self.who()))
     }
 }

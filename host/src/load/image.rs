@@ -68,6 +68,18 @@ impl Content {
         Self { file, identity: Identity::Bytes(sha256), state: None }
     }
 
+    /// A name for it as it is: another one where it is changed.
+    pub(super) fn key(&self) -> String {
+        let state = self.state.as_ref();
+        match &self.identity {
+            Identity::Bytes(sha256) => format!("sha256-{sha256}"),
+            Identity::Inode { device, number } => {
+                let (bytes, (s, ns)) = state.map(|state| (state.bytes, state.modified)).unwrap_or_default();
+                format!("{device:x}-{number:x}-{bytes:x}-{s:x}-{ns:x}")
+            }
+        }
+    }
+
     /// The entry of the mapped file, which is mapped now if it was not before. It has `entry_bytes` bytes.
     pub(super) fn map(self, entry_bytes: usize) -> Result<&'static abi::PluginEntry, Refusal> {
         // Held while the library's constructors run, so that two threads do not load one file twice. A constructor

@@ -8,6 +8,7 @@ mod image;
 mod linked;
 mod needs;
 mod permission;
+pub(crate) mod quarantine;
 mod refusal;
 mod sealed;
 mod signature;
@@ -26,6 +27,7 @@ pub use refusal::{Refusal, Refused};
 pub use signature::{Fingerprint, Signature, signature_file};
 
 use crate::metadata::{Metadata, Needs};
+use quarantine::FirstRun;
 
 /// Something that may turn out to be a plugin.
 pub trait Load: Send + Sync {
@@ -56,6 +58,8 @@ pub struct Loaded {
     pub metadata: Arc<Metadata>,
     /// Its functions.
     pub entry: &'static abi::PluginEntry,
+    /// `None` where it is linked in.
+    pub(crate) first_run: Option<Arc<FirstRun>>,
 }
 
 impl std::fmt::Debug for Loaded {

@@ -86,6 +86,11 @@ pub enum Refusal {
         "the file was changed after this process looked at it: restart the process to use what it holds now"
     )]
     Changed,
+    #[error(
+        "a process that loaded it ended in '{step}' of it, {ago}: replace the file, or let it be tried again with crossdock \
+         plugins --retry and its path"
+    )]
+    Quarantined { step: String, ago: String },
     #[error("the dynamic loader could not load it: {0}")]
     Dlopen(String),
     #[error("it exports no data symbol '{}'", abi::ENTRY_SYMBOL)]
@@ -129,6 +134,7 @@ impl Refusal {
             Self::PanicStrategy(_) => "panic-strategy",
             Self::Toolchain { .. } => "toolchain",
             Self::Changed => "changed",
+            Self::Quarantined { .. } => "quarantined",
             Self::Dlopen(_) => "dlopen",
             Self::NoEntry => "no-entry",
             Self::BadEntry(_) => "bad-entry",

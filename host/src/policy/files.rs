@@ -1,6 +1,5 @@
 //! Where policies are, and that only those are read which nobody else can write: a policy decides what runs.
 
-use std::ffi::OsString;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +12,7 @@ pub const POLICY_VARIABLE: &str = "CROSSDOCK_POLICY";
 
 const NAME: &str = "crossdock/crossdock.toml";
 const SYSTEM: &str = "/etc";
+const CRASHES: &str = "crossdock/loading";
 
 /// No policy and no lock is longer.
 const LIMIT_BYTES: u64 = 4 << 20;
@@ -23,7 +23,8 @@ impl Policy {
     /// # Errors
     /// It is missing, somebody else could write it, or it says something that no policy can say.
     pub fn from_file(file: &Path) -> Result<Self, PolicyError> {
-        Self::from_text(file, &read(file)?)
+        let policy = Self::from_text(file, &read(file)?)?;
+        Ok(Self { crashes: crashes(&Environment::of_process()), ..policy })
     }
 
     /// What a text says that is to stand for this file: paths in it are relative to the file's folder.
@@ -47,7 +48,8 @@ impl Policy {
             Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         };
         let file = usual_file(&Environment::of_process(), is_there);
-        file.map_or_else(|| Ok(Self::default()), |file| Self::from_file(&file))
+        let without = || Self { crashes: crashes(&Environment::of_process()), ..Self::default() };
+        file.map_or_else(|| Ok(without()), |file| Self::from_file(&file))
     }
 }
 
@@ -55,16 +57,22 @@ fn usual_file(environment: &Environment, exists: impl Fn(&Path) -> bool) -> Opti
     if let Some(named) = environment.value(POLICY_VARIABLE, |warning| tracing::warn!("{warning}")) {
         return Some(named.into());
     }
-    // As the XDG specification has it, a relative path counts for nothing: else whoever chose the working directory would
-    // choose the policy.
-    let in_folder =
-        |folder: Option<OsString>| Some(Path::new(&folder?).join(NAME)).filter(|file| file.is_absolute());
-    // A user's own folder is named by the environment; that a privileged process looks past it is no news to anybody.
-    let own = || environment.value("XDG_CONFIG_HOME", drop);
-    let home =
-        || environment.value("HOME", drop).map(|home| Path::new(&home).join(".config").into_os_string());
-    let places = [in_folder(own().or_else(home)), in_folder(Some(SYSTEM.into()))];
-    places.into_iter().flatten().find(|file| exists(file))
+    let places = [own(environment, "XDG_CONFIG_HOME", ".config"), Some(SYSTEM.into())];
+    places.into_iter().flatten().map(|folder| folder.join(NAME)).find(|file| exists(file))
+}
+
+/// Where crashes are marked: nowhere in a process with rights that its caller need not have.
+fn crashes(environment: &Environment) -> Option<PathBuf> {
+    own(environment, "XDG_STATE_HOME", ".local/state").map(|folder| folder.join(CRASHES))
+}
+
+/// The user's folder that `variable` names, or this one in the user's home. As the XDG specification has it, a relative path counts
+/// for nothing: else whoever chose the working directory would choose the policy.
+fn own(environment: &Environment, variable: &str, at_home: &str) -> Option<PathBuf> {
+    // That a privileged process looks past these is no news to anybody.
+    let home = || environment.value("HOME", drop).map(|home| Path::new(&home).join(at_home));
+    let named = environment.value(variable, drop).map(PathBuf::from);
+    named.or_else(home).filter(|folder| folder.is_absolute())
 }
 
 /// The text of a file that only root and this process's user can write.
@@ -86,6 +94,8 @@ pub(super) fn read(file: &Path) -> Result<String, PolicyError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
     fn variable(name: &str) -> Option<OsString> {

@@ -33,6 +33,10 @@ pub struct Policy {
     pub deny_toolchains: Vec<String>,
     /// The only files to load.
     pub lock: Option<Lock>,
+    /// A folder in which plugins are marked while their code runs for the first time in a process, so that one that ended a process
+    /// is refused by the next; `None`: nothing is marked. A policy from a file has the user's own: `crossdock/loading` in
+    /// `$XDG_STATE_HOME`, or in `~/.local/state`.
+    pub crashes: Option<PathBuf>,
 }
 
 /// An entry of [`Policy::allow`].

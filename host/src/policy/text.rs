@@ -58,6 +58,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         libraries: written.libraries,
         deny_toolchains: written.deny_toolchains,
         lock: written.lock.map(|path| lock(&folder.join(path))).transpose()?,
+        crashes: None,
     })
 }
 

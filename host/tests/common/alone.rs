@@ -28,6 +28,7 @@ impl Alone {
             .env_remove("CROSSDOCK_LOG")
             .env_remove("CROSSDOCK_POLICY")
             .env("XDG_CONFIG_HOME", self.path().join("config"))
+            .env("XDG_STATE_HOME", self.path().join("state"))
             .stdin(Stdio::null());
         command
     }

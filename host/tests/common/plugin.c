@@ -72,6 +72,11 @@ __attribute__((constructor)) static void ran(void) {
 }
 #endif
 
+#ifdef ENDS_IN_LOAD
+/* As a bug would. */
+__attribute__((constructor)) static void ends(void) { __builtin_trap(); }
+#endif
+
 #ifdef UNRESOLVED
 extern int a_function_that_nobody_has(void);
 #endif
@@ -83,6 +88,13 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   err->message = "no licence key was found";
   err->code = CROSSDOCK_UNSUPPORTED;
   return CROSSDOCK_UNSUPPORTED;
+#endif
+#ifdef ENDS_IN_CREATE
+  __builtin_trap();
+#endif
+#ifdef WAITS_IN_CREATE
+  /* Until somebody opens the other end of it. */
+  fclose(fopen(WAITS_IN_CREATE, "w"));
 #endif
 #ifdef CREATE_GARBAGE
   return 4711;
