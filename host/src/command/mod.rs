@@ -15,6 +15,7 @@ mod plan;
 mod plugins;
 mod terminal;
 mod text;
+mod verify;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ Examples:
   cat a.arrows | crossdock convert - b.arrow           from a pipe
   crossdock plan a.arrow --to arrow-c-device           what would be copied
   crossdock plugins --explain                          which plugins are used, and why not the others
+  crossdock verify libcrossdock_my_plugin.so           whether a plugin keeps the rules
   crossdock inspect column.cdenc                       the tree of an encoded array, and who decodes it
   crossdock abi-diff old.so new.so                     whether hosts that load the one can load the other
   crossdock lock                                       the plugins of today, for a policy that keeps to them
@@ -64,6 +66,8 @@ enum Command {
     Devices(devices::Devices),
     /// Makes a plugin project, which builds, loads and passes its own test
     New(new::New),
+    /// Holds a plugin to the rules of crossdock.h, each in a process of its own
+    Verify(verify::Verify),
     /// Prints a script that completes this command in a shell
     Completions {
         /// The shell
@@ -104,6 +108,7 @@ pub fn run() -> ExitCode {
         Command::Lock(lock) => lock.run(),
         Command::Devices(devices) => devices.run(),
         Command::New(new) => new.run(),
+        Command::Verify(verify) => verify.run(),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "crossdock", &mut std::io::stdout());
             Ok(())

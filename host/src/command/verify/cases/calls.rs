@@ -1,0 +1,111 @@
+//! What a call tells the plugin.
+
+use std::sync::Arc;
+
+use crossdock::api::{CallSettings, CancelFlag, Code, Error};
+
+use super::super::case::{Case, Check, failed};
+use super::super::lent::{Counts, Written, batch};
+use super::super::subject::Ground;
+use super::super::tables::FORMS;
+use super::super::tour;
+use super::exporter;
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "calls.cancelled_read",
+        rule: "A stream whose call is cancelled gives CROSSDOCK_CANCELLED instead of a batch.",
+        stands: "crossdock_call.cancel",
+        ground: &["importer.values"],
+        on_devices: false,
+        check: cancelled_read,
+    },
+    Case {
+        name: "calls.cancelled_write",
+        rule: "A writer whose call is cancelled answers CROSSDOCK_CANCELLED, and takes the batch.",
+        stands: "crossdock_call.cancel, crossdock_writer.write",
+        ground: &["exporter.releases"],
+        on_devices: false,
+        check: cancelled_write,
+    },
+    Case {
+        name: "calls.wishes",
+        rule: "Progress, a byte budget and full validation change no value.",
+        stands: "crossdock_call",
+        ground: &["importer.values"],
+        on_devices: false,
+        check: wishes,
+    },
+];
+
+fn cancelled(call: &CallSettings) -> CallSettings {
+    let cancel = CancelFlag::new();
+    cancel.cancel();
+    CallSettings { cancel, ..call.clone() }
+}
+
+fn judge(place: String, answer: Result<&str, Error>) -> Check {
+    match answer {
+        Err(error) if error.code() == Code::CANCELLED => Ok(()),
+        Err(error) => Err(failed(place, "CROSSDOCK_CANCELLED", format!("{:?}: {error}", error.code()))),
+        Ok(what) => Err(failed(place, "CROSSDOCK_CANCELLED", what)),
+    }
+}
+
+fn cancelled_read(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(&subject)? {
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
+        let wrong = |error| failed(&readable.format.name, "a stream", error);
+        let input =
+            tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
+        let mut stream =
+            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
+        let answer = stream.next(&cancelled(&call));
+        let answer = answer.map(|batch| if batch.is_some() { "a batch" } else { "the end" });
+        judge(format!("'{}', get_next", readable.format.name), answer)?;
+    }
+    Ok(())
+}
+
+fn cancelled_write(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    exporter::each(ground, &subject, FORMS[0], |format, table, batches| {
+        let Some(first) = batches.first() else { return Ok(()) };
+        let (call, to, counts) = (subject.call(), Arc::new(Written::default()), Counts::default());
+        let wrong = |error| failed(&format.name, "a writer", error);
+        let mut writer = tour::begin(&subject, &call, format, &table.schema(), &to).map_err(wrong)?;
+        let first = batch(first, subject.stream(), &counts).map_err(wrong)?;
+        let answer = writer.write(&cancelled(&call), first).map(|_| "success");
+        drop(writer);
+        judge(format!("'{}', write", format.name), answer)?;
+        ground.backend.settle();
+        counts.wrong().map_or(Ok(()), |words| Err(failed(&format.name, "the batch released once", words)))
+    })
+}
+
+fn wishes(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(&subject)? {
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let call = CallSettings {
+            progress: Some(Arc::new(|_, _| {})),
+            byte_budget: 1,
+            validate: crossdock::api::Validate::Full,
+            ..subject.call()
+        };
+        let wrong = |error| failed(&readable.format.name, "the table", error);
+        let asked = tour::expected(&readable, &table.schema());
+        let input =
+            tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
+        let mut stream =
+            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
+        let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
+        let read = tour::drain(&mut stream, &call, &memory).map_err(wrong)?;
+        super::importer::same_values(ground, &subject, &readable.format.name, &readable, &table, &read)?;
+    }
+    Ok(())
+}

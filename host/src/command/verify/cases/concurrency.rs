@@ -1,0 +1,128 @@
+//! Several at once.
+
+use std::sync::{Barrier, Mutex, PoisonError};
+
+use arrow_array::RecordBatch;
+
+use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::lent::Counts;
+use super::super::subject::{Ground, Subject, looked};
+use super::super::tables::FORMS;
+use super::super::tour::{self, Read, Readable};
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "concurrency.interleaved",
+        rule: "Two streams of one instance, and of two, know nothing of each other.",
+        stands: "crossdock_plugin_entry.create, crossdock.h, threads",
+        ground: &["importer.batches"],
+        on_devices: false,
+        check: interleaved,
+    },
+    Case {
+        name: "concurrency.threads",
+        rule: "An instance is used from several threads at once.",
+        stands: "crossdock.h, threads",
+        ground: &["concurrency.interleaved", "memory.handles"],
+        on_devices: true,
+        check: threads,
+    },
+];
+
+/// Two tables that differ.
+fn tables(ground: &Ground, subject: &Subject, readable: &Readable) -> Check<Vec<RecordBatch>> {
+    let mut tables = ground.tables(subject, readable, FORMS[0])?;
+    if readable.kind.is_some() {
+        tables.extend(ground.first_table(subject, readable, FORMS[1])?);
+    }
+    let last = tables.pop();
+    tables.truncate(1);
+    tables.extend(last);
+    Ok(tables)
+}
+
+fn interleaved(ground: &Ground) -> Check {
+    let [one, other] = [ground.subject()?, ground.subject()?];
+    for readable in tour::readable(&one)? {
+        for second in [&one, &other] {
+            let tables = tables(ground, &one, &readable)?;
+            let [left, right] = tables.as_slice() else { continue };
+            interleave(ground, &readable, [(&one, left), (second, right)])?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes a batch from each in turn.
+fn interleave(ground: &Ground, readable: &Readable, pair: [(&Subject, &RecordBatch); 2]) -> Check {
+    let place = format!("'{}', two streams in turn", readable.format.name);
+    let wrong = |error| failed(&place, "both tables", error);
+    let mut streams = Vec::new();
+    for (subject, table) in pair {
+        let batches = ground.table_for(&readable.format, table)?;
+        let given = [batches.clone(), batches].concat();
+        let Ok(input) = tour::input(subject, readable, &table.schema(), &given, &Counts::default()) else {
+            return Ok(());
+        };
+        let asked = tour::expected(readable, &table.schema());
+        let stream = tour::open(subject, &subject.call(), &readable.format, input, asked.as_ref());
+        streams.push((subject, given, stream.map_err(wrong)?, Vec::new(), false));
+    }
+    while streams.iter().any(|(.., ended)| !ended) {
+        for (subject, _, stream, got, ended) in streams.iter_mut().filter(|(.., ended)| !*ended) {
+            match stream.next(&subject.call()).map_err(wrong)? {
+                Some(batch) => got.push(batch),
+                None => *ended = true,
+            }
+        }
+    }
+    for (subject, given, mut stream, got, _) in streams {
+        let schema = crossdock_arrays::import_schema(&stream.schema().map_err(wrong)?);
+        let schema = std::sync::Arc::new(schema.map_err(looked(&place))?);
+        let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
+        let import = |batch| crossdock_arrays::import_batch(batch, &schema, &memory);
+        let batches = got.into_iter().map(import).collect::<Result<_, _>>().map_err(looked(&place))?;
+        let read = Read { schema: schema.clone(), batches };
+        let difference = tour::difference(subject, &read, &given).map_err(looked(&place))?;
+        difference.map_or(Ok(()), |words| Err(failed(&place, "each table's own values", words)))?;
+    }
+    Ok(())
+}
+
+const THREADS: usize = 4;
+
+fn threads(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
+    let formats = tour::readable(&subject)?;
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                start.wait();
+                let ended = (0..4).try_for_each(|_| once(ground, &subject, &formats));
+                if let Err(stop) = ended {
+                    first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stop);
+                }
+            });
+        }
+    });
+    let first: Option<Stop> = first.into_inner().unwrap_or_else(PoisonError::into_inner);
+    first.map_or(Ok(()), Err)?;
+    let watch = subject.end();
+    super::entry::nothing_left(watch, "four threads, then destroy").map_err(|stop| match stop {
+        Stop::Skipped(reason) => skipped(reason),
+        failed => failed,
+    })
+}
+
+fn once(ground: &Ground, subject: &Subject, formats: &[Readable]) -> Check {
+    for readable in formats {
+        for table in tables(ground, subject, readable)? {
+            let place = format!("'{}' in four threads", readable.format.name);
+            let read = tour::round(ground, subject, readable, &table, &Counts::default())?;
+            let read = read.map_err(|error| failed(&place, "the table", error))?;
+            super::importer::same_values(ground, subject, &place, readable, &table, &read)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,410 @@
+//! Tables on their way in.
+
+use arrow_array::RecordBatch;
+use crossdock::api::{Device, Input};
+use crossdock_arrays::DeviceBatch;
+
+use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::lent::{Bytes, Counts};
+use super::super::subject::{Ground, Subject, looked};
+use super::super::tables::{FORMS, Form};
+use super::super::tour::{self, Given, Readable};
+use super::super::watch::AS_ASKED;
+use super::exporter::refuses_nulls;
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "importer.schema",
+        rule: "A stream has the columns that were given: all names and types, and their metadata where the format has a place \
+               for it.",
+        stands: "crossdock_batch_stream.get_schema",
+        ground: &["errors.unknown_format", "exporter.plan_kept"],
+        on_devices: true,
+        check: schema,
+    },
+    Case {
+        name: "importer.values",
+        rule: "Batches hold the values that were given, to the last row: nulls, empty batches and slices too.",
+        stands: "crossdock_batch_stream.get_next",
+        ground: &["importer.schema"],
+        on_devices: true,
+        check: values,
+    },
+    Case {
+        name: "importer.null_counts",
+        rule: "An array's null count is -1, or the number of its nulls.",
+        stands: "ArrowArray.null_count",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: null_counts,
+    },
+    Case {
+        name: "importer.batches",
+        rule: "A stream of several batches gives all of them and then its end, and one of none its end at once.",
+        stands: "crossdock_batch_stream.get_next",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: batches,
+    },
+    Case {
+        name: "importer.releases",
+        rule: "What is read is released once, when nothing made of it is left.",
+        stands: "crossdock_importer.open",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: releases,
+    },
+    Case {
+        name: "importer.abandoned",
+        rule: "A stream that is released before its end gives back all that it took.",
+        stands: "crossdock_batch_stream",
+        ground: &["importer.releases"],
+        on_devices: true,
+        check: abandoned,
+    },
+    Case {
+        name: "importer.failing_source",
+        rule: "Where the source fails, open or get_next fails, with what the source said.",
+        stands: "crossdock_source.read_at",
+        ground: &["importer.values", "errors.message"],
+        on_devices: false,
+        check: failing_source,
+    },
+    Case {
+        name: "importer.pipe",
+        rule: "A source of unknown length is read in order, and gives the same values or is refused at open.",
+        stands: "crossdock_source.bytes",
+        ground: &["importer.values"],
+        on_devices: false,
+        check: pipe,
+    },
+    Case {
+        name: "importer.short_source",
+        rule: "A source that ends before the length that it tells is an error.",
+        stands: "crossdock_source.bytes",
+        ground: &["importer.values"],
+        on_devices: false,
+        check: short_source,
+    },
+    Case {
+        name: "importer.hostile_bytes",
+        rule: "Bytes that were cut or changed give batches that keep the specification, or an error; and they end.",
+        stands: "CROSSDOCK_BAD_DATA",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: hostile_bytes,
+    },
+];
+
+/// Visits what becomes of tables of each form in each format.
+fn each(
+    ground: &Ground,
+    subject: &Subject,
+    forms: &[Form],
+    mut visit: impl FnMut(&str, &Readable, &RecordBatch, tour::Read) -> Check,
+) -> Check {
+    for readable in tour::readable(subject)? {
+        for form in forms {
+            for table in ground.tables(subject, &readable, *form)? {
+                let types = table.schema().field(0).data_type().clone();
+                let place = match readable.kind {
+                    Some(_) => format!("'{}', {form}", readable.format.name),
+                    None => format!("'{}', {types}, {form}", readable.format.name),
+                };
+                match tour::round(ground, subject, &readable, &table, &Counts::default())? {
+                    Ok(read) => visit(&place, &readable, &table, read)?,
+                    Err(error) if readable.kind.is_none() && form.nulls && refuses_nulls(&error) => {}
+                    Err(error) => return Err(failed(place, "the table", error)),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn schema(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    each(ground, &subject, &FORMS[..1], |place, readable, table, read| {
+        let (expected, got) = (table.schema(), &read.schema);
+        let types = |schema: &arrow_schema::Schema| {
+            let fields = schema.fields().iter();
+            fields.map(|field| (field.name().clone(), field.data_type().clone())).collect::<Vec<_>>()
+        };
+        let is_same = match readable.kind {
+            Some(_) => **got == *expected,
+            None => types(got) == types(&expected),
+        };
+        if is_same { Ok(()) } else { Err(failed(place, expected, got)) }
+    })
+}
+
+fn values(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    each(ground, &subject, &FORMS, |place, readable, table, read| {
+        same_values(ground, &subject, place, readable, table, &read)
+    })
+}
+
+pub fn same_values(
+    ground: &Ground,
+    subject: &Subject,
+    place: &str,
+    readable: &Readable,
+    table: &RecordBatch,
+    read: &tour::Read,
+) -> Check {
+    let given = ground.table_for(&readable.format, table)?;
+    let difference = tour::difference(subject, read, &given).map_err(looked(place))?;
+    difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
+}
+
+fn null_counts(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    each(ground, &subject, &[FORMS[1], FORMS[3]], |place, _, _, read| {
+        for batch in &read.batches {
+            let host = batch.move_to(subject.stream(), Device::CPU).map_err(looked(place))?;
+            for (told, column) in batch.columns().iter().zip(host.columns()) {
+                let Some(told) = told.null_count().filter(|_| told.layout().is_validity(0)) else { continue };
+                // An array that tells nothing has to be counted.
+                let silent = crossdock_arrays::DeviceArray::try_new(
+                    column.data_type().clone(),
+                    column.len(),
+                    column.offset(),
+                    None,
+                    column.buffers().to_vec(),
+                    column.children().to_vec(),
+                    column.dictionary().cloned(),
+                );
+                let counted = silent.and_then(|column| column.count_nulls(subject.stream()));
+                let counted = counted.map_err(looked(place))?;
+                if told != counted {
+                    let place = format!("{place}, a column of {}", column.data_type());
+                    return Err(failed(place, format!("a null count of {counted}"), told));
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// A table of the format, as the plugin takes it, and the batch that it is.
+fn one_table(
+    ground: &Ground,
+    subject: &Subject,
+    readable: &Readable,
+) -> Check<Option<(RecordBatch, Vec<DeviceBatch>)>> {
+    let Some(table) = ground.first_table(subject, readable, FORMS[0])? else {
+        return Ok(None);
+    };
+    let batches = ground.table_for(&readable.format, &table)?;
+    Ok(Some((table, batches)))
+}
+
+fn batches(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(&subject)? {
+        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
+        let schema = table.schema();
+        for n in [3, 0] {
+            let place = format!("'{}', {n} batches", readable.format.name);
+            let given: Vec<DeviceBatch> = std::iter::repeat_n(batches.clone(), n).flatten().collect();
+            let wrong = |error| failed(&place, "all batches", error);
+            let input = match tour::input(&subject, &readable, &schema, &given, &Counts::default()) {
+                Ok(input) => input,
+                // A format may hold one batch.
+                Err(error) if readable.kind.is_none() && refuses_nulls(&error) => continue,
+                Err(error) => return Err(wrong(error)),
+            };
+            let asked = tour::expected(&readable, &schema);
+            let read = match tour::read(ground, &subject, &readable.format, input, asked.as_ref()) {
+                Ok(read) => read,
+                Err(error) if readable.kind.is_none() && refuses_nulls(&error) => continue,
+                Err(error) => return Err(wrong(error)),
+            };
+            let difference = tour::difference(&subject, &read, &given).map_err(looked(&place))?;
+            difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))?;
+        }
+    }
+    Ok(())
+}
+
+fn releases(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(&subject)? {
+        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
+        let counts = Counts::default();
+        let place = format!("'{}'", readable.format.name);
+        let wrong = |error| failed(&place, "the table", error);
+        let input = tour::input(&subject, &readable, &table.schema(), &batches, &counts).map_err(wrong)?;
+        let asked = tour::expected(&readable, &table.schema());
+        drop(tour::read(ground, &subject, &readable.format, input, asked.as_ref()).map_err(wrong)?);
+        ground.backend.settle();
+        if let Some(words) = counts.wrong() {
+            return Err(failed(&place, "each released once", words));
+        }
+    }
+    Ok(())
+}
+
+fn abandoned(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(&subject)? {
+        let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
+        let given = [batches.clone(), batches].concat();
+        for taken in [0, 1] {
+            let counts = Counts::default();
+            let place = format!("'{}', {taken} of 2 batches taken", readable.format.name);
+            let Ok(input) = tour::input(&subject, &readable, &table.schema(), &given, &counts) else {
+                continue;
+            };
+            let asked = tour::expected(&readable, &table.schema());
+            let call = subject.call();
+            let Ok(mut stream) = tour::open(&subject, &call, &readable.format, input, asked.as_ref()) else {
+                continue;
+            };
+            for _ in 0..taken {
+                drop(stream.next(&call).map_err(|error| failed(&place, "a batch", error))?);
+            }
+            drop(stream);
+            ground.backend.settle();
+            if let Some(words) = counts.wrong() {
+                return Err(failed(&place, "each released once", words));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The formats of bytes with what the plugin writes for a table that it takes.
+fn written(
+    ground: &Ground,
+    subject: &Subject,
+    mut visit: impl FnMut(&Readable, &RecordBatch, &[u8]) -> Check,
+) -> Check {
+    for readable in tour::byte_formats(subject)? {
+        let Some((table, batches)) = one_table(ground, subject, &readable)? else { continue };
+        let (call, counts) = (subject.call(), Counts::default());
+        let given = tour::write(subject, &call, &readable.format, &table.schema(), &batches, &counts);
+        let given = given.map_err(|error| failed(&readable.format.name, "a table written", error))?;
+        let Given::Bytes(bytes) = given else { continue };
+        visit(&readable, &table, &bytes)?;
+    }
+    Ok(())
+}
+
+fn read_bytes(
+    ground: &Ground,
+    subject: &Subject,
+    readable: &Readable,
+    table: &RecordBatch,
+    bytes: Bytes,
+) -> crossdock::api::Result<tour::Read> {
+    let asked = tour::expected(readable, &table.schema());
+    tour::read(ground, subject, &readable.format, Input::Source(bytes.source()), asked.as_ref())
+}
+
+fn failing_source(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    written(ground, &subject, |readable, table, bytes| {
+        let whole = Bytes::of(bytes);
+        let reads = whole.state.clone();
+        drop(
+            read_bytes(ground, &subject, readable, table, whole)
+                .map_err(|error| failed(&readable.format.name, "what the plugin wrote", error))?,
+        );
+        for nth in 1..=reads.reads().min(20) {
+            let place = format!("'{}', whose source fails at read {nth}", readable.format.name);
+            let failing = Bytes { failing: nth, ..Bytes::of(bytes) };
+            match read_bytes(ground, &subject, readable, table, failing) {
+                Ok(_) => return Err(failed(place, "an error", "success")),
+                Err(error) if !error.message().contains(AS_ASKED) => {
+                    let expected = format!("a message with '{AS_ASKED}', as the source said");
+                    return Err(failed(place, expected, error));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    })
+}
+
+fn pipe(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    written(ground, &subject, |readable, table, bytes| {
+        let place = format!("'{}' from a pipe", readable.format.name);
+        let pipe = Bytes { pipe: true, ..Bytes::of(bytes) };
+        let state = pipe.state.clone();
+        let read = read_bytes(ground, &subject, readable, table, pipe);
+        if state.jumps() > 0 {
+            return Err(failed(place, "reads that begin where the last one ended", "one elsewhere"));
+        }
+        match read {
+            Ok(read) => same_values(ground, &subject, &place, readable, table, &read),
+            Err(_) => Ok(()),
+        }
+    })
+}
+
+fn short_source(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    written(ground, &subject, |readable, table, bytes| {
+        // Some formats end wherever their bytes do; those that have a length of their own must see that it is not there.
+        let whole = read_bytes(ground, &subject, readable, table, Bytes::of(&bytes[..bytes.len() / 2]));
+        let short =
+            Bytes { missing: (bytes.len() - bytes.len() / 2) as u64, ..Bytes::of(&bytes[..bytes.len() / 2]) };
+        let place = format!("'{}', half of it", readable.format.name);
+        match (whole, read_bytes(ground, &subject, readable, table, short)) {
+            (Err(_), Ok(_)) => Err(failed(place, "an error, as where the half is told to be all", "success")),
+            _ => Ok(()),
+        }
+    })
+}
+
+const MUTANTS: usize = 150;
+
+fn hostile_bytes(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let result = written(ground, &subject, |readable, table, bytes| {
+        let mut random = ground.random();
+        let step = (bytes.len() / 24).max(1);
+        let cut = (0..bytes.len()).step_by(step).map(|n| bytes[..n].to_vec()).collect::<Vec<_>>();
+        let changed: Vec<_> = (0..MUTANTS).map(|_| random.mutated(bytes)).collect();
+        for hostile in cut.into_iter().chain(changed) {
+            let source = Bytes { map: random.below(2) == 0, ..Bytes::of(&hostile) };
+            let place = format!("'{}', {} hostile bytes", readable.format.name, hostile.len());
+            look_through(ground, &subject, readable, table, source)
+                .map_err(|error| failed(place, "batches that keep the specification, or an error", error))?;
+        }
+        Ok(())
+    });
+    let watch = subject.end();
+    result?;
+    super::entry::nothing_left(watch, "after hostile bytes").map_err(|stop| match stop {
+        Stop::Skipped(reason) => skipped(reason),
+        failed => failed,
+    })
+}
+
+/// Reads what may be nonsense. Errors of the plugin are as they should be; those of what it gave are not.
+fn look_through(
+    ground: &Ground,
+    subject: &Subject,
+    readable: &Readable,
+    table: &RecordBatch,
+    source: Bytes,
+) -> crossdock::api::Result<()> {
+    let call = crossdock::api::CallSettings { validate: crossdock::api::Validate::Full, ..subject.call() };
+    let asked = tour::expected(readable, &table.schema());
+    let input = Input::Source(source.source());
+    let Ok(mut stream) = tour::open(subject, &call, &readable.format, input, asked.as_ref()) else {
+        return Ok(());
+    };
+    let Ok(raw) = stream.schema() else { return Ok(()) };
+    let schema = std::sync::Arc::new(crossdock_arrays::import_schema(&raw)?);
+    let session = ground.session(Device::CPU).map_err(|_| crossdock::api::Error::internal("no session"))?;
+    while let Ok(Some(batch)) = stream.next(&call) {
+        let batch = crossdock_arrays::import_batch(batch, &schema, session.memory())?;
+        crossdock_arrays::validate(&batch, crossdock_arrays::Level::Full, subject.stream())?;
+    }
+    Ok(())
+}

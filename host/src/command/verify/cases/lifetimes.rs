@@ -1,0 +1,132 @@
+//! What outlives what.
+
+use crossdock::api::Device;
+use crossdock_arrays::import_batch;
+
+use super::super::case::{Case, Check, failed};
+use super::super::lent::Counts;
+use super::super::subject::{Ground, Subject, looked};
+use super::super::tables::{FORMS, together};
+use super::super::tour::{self, Given, Read};
+use super::super::watch::Breach;
+use super::exporter;
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "lifetimes.batch",
+        rule: "A batch outlives its stream, and where it holds no reference to the host, its instance: it is read and \
+               released afterwards, on another thread.",
+        stands: "crossdock_batch_stream.get_next, crossdock_plugin_entry.destroy",
+        ground: &["importer.values", "importer.releases"],
+        on_devices: true,
+        check: batch,
+    },
+    Case {
+        name: "lifetimes.capsule",
+        rule: "A capsule outlives the list that it came in, its writer, and its instance.",
+        stands: "crossdock_capsules",
+        ground: &["exporter.values", "exporter.releases"],
+        on_devices: true,
+        check: capsule,
+    },
+    Case {
+        name: "lifetimes.host",
+        rule: "The host is not used after destroy but by what holds a reference to it.",
+        stands: "crossdock_host",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: host,
+    },
+];
+
+/// The instance is destroyed with a batch still there, as a host may that nobody holds a reference to.
+fn batch(ground: &Ground) -> Check {
+    let formats = tour::readable(&ground.subject()?)?;
+    for readable in &formats {
+        let subject = ground.subject()?;
+        let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let place = format!("'{}'", readable.format.name);
+        let wrong = |error| failed(&place, "the table", error);
+        let call = subject.call();
+        let input =
+            tour::input(&subject, readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
+        let asked = tour::expected(readable, &table.schema());
+        let mut stream =
+            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
+        let schema = stream.schema().map_err(wrong)?;
+        let schema = std::sync::Arc::new(crossdock_arrays::import_schema(&schema).map_err(looked(&place))?);
+        let first = stream.next(&call).map_err(wrong)?;
+        let Some(first) = first else { return Err(failed(place, "a batch", "the end")) };
+        drop(stream);
+        // Its stream has run: nobody waits for it once it is gone.
+        subject.stream().synchronize().map_err(wrong)?;
+        let own = ground.subject()?;
+        let subject = subject.end_early(&own);
+        let memory = ground.session(Device::CPU)?.memory().clone();
+        let look = || -> Check {
+            let batch = import_batch(first, &schema, &memory).map_err(looked(&place))?;
+            let read = Read { schema, batches: vec![batch] };
+            let difference = tour::difference(&own, &read, &given).map_err(looked(&place))?;
+            difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))
+        };
+        on_a_thread(look)?;
+        drop(subject);
+    }
+    Ok(())
+}
+
+/// Runs it elsewhere: what is released there was made here.
+fn on_a_thread(f: impl FnOnce() -> Check + Send) -> Check {
+    let ended = std::thread::scope(|scope| scope.spawn(f).join());
+    ended.unwrap_or_else(|_| Err(failed("a thread of the suite", "an end", "a panic")))
+}
+
+fn capsule(ground: &Ground) -> Check {
+    let formats = tour::writable(&ground.subject()?)?;
+    for format in &formats {
+        let subject = ground.subject()?;
+        let Some(table) = together(&exporter::accepted(ground, &subject, format, FORMS[0])?) else {
+            continue;
+        };
+        let given = ground.table_for(format, &table)?;
+        let counts = Counts::default();
+        let place = format!("'{}'", format.name);
+        let written = tour::write(&subject, &subject.call(), format, &table.schema(), &given, &counts);
+        // A format may hold fewer columns than all.
+        let Ok(Given::Capsules(capsules)) = written else { continue };
+        subject.stream().synchronize().map_err(looked(&place))?;
+        let own = ground.subject()?;
+        let subject = subject.end_early(&own);
+        on_a_thread(|| {
+            drop(capsules);
+            Ok(())
+        })?;
+        ground.backend.settle();
+        if let Some(words) = counts.wrong() {
+            return Err(failed(place, "each array released once", words));
+        }
+        drop(subject);
+    }
+    Ok(())
+}
+
+fn host(ground: &Ground) -> Check {
+    // What is kept of the first one's host would be used by the second.
+    let [first, second] = [ground.subject()?, ground.subject()?];
+    let formats = tour::readable(&first)?;
+    let run = |subject: &Subject| -> Check {
+        for readable in &formats {
+            let Some(table) = ground.first_table(subject, readable, FORMS[0])? else { continue };
+            drop(tour::round(ground, subject, readable, &table, &Counts::default())?);
+        }
+        Ok(())
+    };
+    run(&first)?;
+    let watch = first.end();
+    run(&second)?;
+    match watch.breaches(Breach::Late).first() {
+        Some(words) => Err(failed("an instance's host after its end", "no use of it", words)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,150 @@
+//! What a plugin does with the host's memory.
+
+use crossdock::api::CallSettings;
+
+use super::super::case::{Case, Check, failed};
+use super::super::lent::Counts;
+use super::super::subject::{Ground, Subject};
+use super::super::tables::{FORMS, Form};
+use super::super::tour;
+use super::super::watch::{Breach, Watch, Wishes};
+use super::entry::nothing_left;
+use super::exporter;
+
+pub const CASES: &[Case] = &[
+    Case {
+        name: "memory.blocks",
+        rule: "Every block that was allocated is given back, when what lies in it is released.",
+        stands: "crossdock_memory.alloc, free",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: |ground| left(ground, |watch| watch.blocks_held()),
+    },
+    Case {
+        name: "memory.work",
+        rule: "Every stream and every event that was made is destroyed.",
+        stands: "crossdock_memory.stream_create, event_record",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: |ground| left(ground, |watch| watch.work_held()),
+    },
+    Case {
+        name: "memory.references",
+        rule: "Every reference to the host is given back.",
+        stands: "crossdock_host.retain, release",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: |ground| {
+            left(ground, |watch| {
+                (watch.references() != 0).then(|| format!("{} references", watch.references()))
+            })
+        },
+    },
+    Case {
+        name: "memory.handles",
+        rule: "Blocks, streams and events are those that the host gave, and are given back once.",
+        stands: "crossdock_memory",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: |ground| left(ground, |watch| watch.breaches(Breach::Handle).into_iter().next()),
+    },
+    Case {
+        name: "memory.bounds",
+        rule: "Nothing is written beside a block.",
+        stands: "crossdock_allocation",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: |ground| left(ground, |watch| watch.breaches(Breach::Bounds).into_iter().next()),
+    },
+    Case {
+        name: "memory.stream",
+        rule: "Work goes onto the call's stream, or onto one that the plugin made itself.",
+        stands: "crossdock_call.stream",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: true,
+        check: stream,
+    },
+    Case {
+        name: "memory.failing",
+        rule: "Whichever of the memory's functions fails, the plugin's call succeeds or fails, and nothing is left behind.",
+        stands: "crossdock.h, status",
+        ground: &[
+            "memory.blocks",
+            "memory.work",
+            "memory.references",
+            "memory.handles",
+            "importer.releases",
+            "exporter.releases",
+        ],
+        on_devices: true,
+        check: failing,
+    },
+];
+
+/// Everything that the suite has for the plugin, in and out, once.
+pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
+    for form in forms {
+        if let Ok(formats) = tour::readable(subject) {
+            for readable in formats {
+                for table in ground.tables(subject, &readable, *form)?.iter().take(8) {
+                    drop(tour::round(ground, subject, &readable, table, &Counts::default())?);
+                }
+            }
+        }
+        if let Ok(formats) = tour::writable(subject) {
+            for format in formats {
+                for column in exporter::accepted(ground, subject, &format, *form)?.iter().take(8) {
+                    let batches = ground.table_for(&format, column)?;
+                    let (call, counts) = (subject.call(), Counts::default());
+                    drop(tour::write(subject, &call, &format, &column.schema(), &batches, &counts));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong after the tour and the instance's end.
+fn left(ground: &Ground, look: fn(Watch) -> Option<String>) -> Check {
+    let subject = ground.subject()?;
+    tour(ground, &subject, &FORMS)?;
+    let watch = subject.end();
+    match look(watch) {
+        Some(words) => Err(failed("tables in and out, then destroy", "none", words)),
+        None => Ok(()),
+    }
+}
+
+fn stream(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let raw = CallSettings::raw(&subject.call()).stream;
+    subject.watch.expect_stream(raw);
+    let done = tour(ground, &subject, &FORMS[..2]);
+    subject.watch.expect_stream(std::ptr::null_mut());
+    done?;
+    match subject.watch.breaches(Breach::Stream).first() {
+        Some(words) => Err(failed("a call with a stream of its own", "work on that", words)),
+        None => Ok(()),
+    }
+}
+
+/// More calls than these are not made to fail one by one.
+const MOST: u64 = 60;
+
+fn failing(ground: &Ground) -> Check {
+    for nth in 1..=MOST {
+        let watch = ground.watch(Wishes::default());
+        let Ok(subject) = ground.create(watch)? else { continue };
+        watch.fail(nth);
+        // What a plugin says of itself after a failure is not what this is about.
+        let _ = tour(ground, &subject, &FORMS[..1]);
+        let was_reached = watch.has_failed();
+        watch.fail(0);
+        let watch = subject.end();
+        nothing_left(watch, &format!("the memory's call {nth} failed"))?;
+        if !was_reached {
+            break;
+        }
+    }
+    Ok(())
+}

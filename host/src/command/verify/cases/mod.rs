@@ -1,0 +1,54 @@
+//! The cases, by what they look at. A case's ground is what it counts on: what is broken there is told there, and once.
+
+mod calls;
+mod concurrency;
+mod encoding;
+mod entry;
+mod errors;
+mod exporter;
+mod importer;
+mod interfaces;
+mod lifetimes;
+mod memory;
+mod structs;
+
+use super::case::Case;
+
+/// All cases, each after those that it stands on.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    let groups: [&'static [Case]; 11] = [
+        entry::CASES,
+        interfaces::CASES,
+        errors::CASES,
+        exporter::CASES,
+        importer::CASES,
+        lifetimes::CASES,
+        memory::CASES,
+        calls::CASES,
+        structs::CASES,
+        concurrency::CASES,
+        encoding::CASES,
+    ];
+    groups.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_case_has_a_name_of_its_own_a_rule_and_grounds_before_it() {
+        let mut before = HashSet::new();
+        for case in all() {
+            assert!(
+                case.name.split_once('.').is_some_and(|(group, name)| !group.is_empty() && !name.is_empty())
+            );
+            assert!(!case.rule.is_empty() && !case.stands.is_empty(), "{}", case.name);
+            let unknown: Vec<_> = case.ground.iter().filter(|name| !before.contains(*name)).collect();
+            assert!(unknown.is_empty(), "{} stands on {unknown:?}", case.name);
+            assert!(before.insert(case.name), "{} is there twice", case.name);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! One case in a process of its own.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use crossdock::api::Device;
+
+use super::case::{Case, Outcome};
+use super::subject::Ground;
+
+/// Runs `case` and tells how it went through the socket that standard input is: standard output is the plugin's to write on.
+pub fn run(
+    case: &'static Case,
+    plugin: &Path,
+    device: Device,
+    seed: u64,
+    samples: &[PathBuf],
+) -> std::io::Result<()> {
+    let mut to_parent = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    ends_with_its_parent();
+    let ground = Ground::new(case, plugin, device, seed, samples);
+    let outcome = Outcome::of(ground.and_then(|ground| (case.check)(&ground)));
+    to_parent.write_all(outcome.to_json().to_string().as_bytes())?;
+    to_parent.flush()
+}
+
+/// A command that is killed leaves no process behind that waits in a plugin for ever; and what crashes on purpose fills no disk
+/// with core files.
+fn ends_with_its_parent() {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: both set an attribute of this process, from values.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+    }
+}

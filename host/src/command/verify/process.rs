@@ -1,0 +1,178 @@
+//! Processes for cases: started, listened to, and ended.
+
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use super::case::{Outcome, Run};
+use super::schedule::Done;
+
+/// This very program, whatever has become of its file since.
+const PROGRAM: &str = "/proc/self/exe";
+/// How much of what a case prints is kept.
+const MOST_OUTPUT_BYTES: u64 = 64 << 10;
+/// What glibc fills memory with that was freed or is new, so that reading it shows.
+const PERTURB: &str = "165";
+
+/// Starts this program again for a case.
+pub struct Starter {
+    plugin: PathBuf,
+    arguments: Vec<String>,
+}
+
+impl Starter {
+    pub fn new(plugin: &Path, seed: u64, timeout: u64, samples: &[PathBuf]) -> Self {
+        let mut arguments = vec!["--seed".into(), seed.to_string(), "--timeout".into(), timeout.to_string()];
+        for sample in samples {
+            arguments.extend(["--sample".into(), sample.display().to_string()]);
+        }
+        Self { plugin: plugin.to_path_buf(), arguments }
+    }
+
+    /// What a person types to run it alone.
+    fn replay(&self, run: &Run) -> String {
+        let mut words = vec!["crossdock".into(), "verify".into(), self.plugin.display().to_string()];
+        words.extend(["--case".into(), run.case.name.into()]);
+        words.extend(run.device.into_iter().flat_map(|device| ["--device".into(), device.to_string()]));
+        words.extend(self.arguments.iter().cloned());
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    pub fn run(&self, run: &Run, limit: Duration) -> std::io::Result<Done> {
+        let started = Instant::now();
+        let (ours, theirs) = UnixStream::pair()?;
+        let mut command = Command::new(PROGRAM);
+        command.arg("verify").arg(&self.plugin).args(&self.arguments).args(["--alone", run.case.name]);
+        if let Some(device) = run.device {
+            command.args(["--device", &device.to_string()]);
+        }
+        // A group of its own, which is ended with whatever the plugin started.
+        command.env("MALLOC_PERTURB_", PERTURB).process_group(0);
+        command.stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // It holds the other end of the socket too.
+        drop(command);
+        let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        std::thread::scope(|scope| {
+            let readers = outputs.map(|output| scope.spawn(move || output.map(read)));
+            let told = scope.spawn(move || read(ours.into()));
+            let status = wait(&mut child, started, limit);
+            end_group(&child);
+            let status = match status {
+                Some(status) => Some(status),
+                None => child.wait().map(|_| None)?,
+            };
+            let [stdout, stderr] = readers.map(|reader| reader.join().ok().flatten().unwrap_or_default());
+            let told = told.join().unwrap_or_default();
+            Ok(Done {
+                run: *run,
+                outcome: judge(status, &told),
+                seconds: started.elapsed().as_secs_f64(),
+                stdout,
+                stderr,
+                replay: self.replay(run),
+            })
+        })
+    }
+}
+
+/// How a case went: what it told, unless it passed and its process did not end as it should.
+fn judge(status: Option<ExitStatus>, told: &str) -> Outcome {
+    let told = serde_json::from_str(told).ok().and_then(|value| Outcome::from_json(&value));
+    let Some(status) = status else { return Outcome::TimedOut };
+    match (told, status.code()) {
+        (Some(Outcome::Passed), Some(0)) => Outcome::Passed,
+        (Some(outcome), _) if outcome != Outcome::Passed => outcome,
+        (_, Some(code)) => Outcome::Exited(code),
+        (_, None) => Outcome::Crashed(signal_name(status.signal().unwrap_or_default())),
+    }
+}
+
+/// Its end, or nothing once it took too long.
+fn wait(child: &mut Child, started: Instant, limit: Duration) -> Option<ExitStatus> {
+    let mut pause = Duration::from_micros(500);
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if started.elapsed() > limit {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(10));
+    }
+}
+
+fn end_group(child: &Child) {
+    let Ok(group) = libc::pid_t::try_from(child.id()) else { return };
+    // SAFETY: a signal to the group that was made for this child, which has been waited for at most, so that its number is
+    // still that group's or nobody's.
+    unsafe { libc::kill(-group, libc::SIGKILL) };
+}
+
+/// What comes, to its end; of a lot the beginning.
+fn read(from: OwnedFd) -> String {
+    let mut file = std::fs::File::from(from);
+    let mut bytes = Vec::new();
+    let mut beginning = (&mut file).take(MOST_OUTPUT_BYTES);
+    // A reset connection ends what can be read, as the end does.
+    let _ = beginning.read_to_end(&mut bytes);
+    let _ = std::io::copy(&mut file, &mut std::io::sink());
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn signal_name(signal: i32) -> String {
+    const NAMES: [(i32, &str); 10] = [
+        (libc::SIGSEGV, "SIGSEGV"),
+        (libc::SIGABRT, "SIGABRT"),
+        (libc::SIGBUS, "SIGBUS"),
+        (libc::SIGFPE, "SIGFPE"),
+        (libc::SIGILL, "SIGILL"),
+        (libc::SIGTRAP, "SIGTRAP"),
+        (libc::SIGKILL, "SIGKILL"),
+        (libc::SIGTERM, "SIGTERM"),
+        (libc::SIGPIPE, "SIGPIPE"),
+        (libc::SIGSYS, "SIGSYS"),
+    ];
+    let name = NAMES.iter().find(|(number, _)| *number == signal);
+    name.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).into())
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_told_nothing_has_not_passed() {
+        let exited = |code: i32| ExitStatus::from_raw(code << 8);
+        let passed = r#"{"outcome":"passed"}"#;
+        assert_eq!(judge(Some(exited(0)), passed), Outcome::Passed);
+        assert_eq!(judge(Some(exited(0)), ""), Outcome::Exited(0));
+        assert_eq!(judge(Some(exited(3)), passed), Outcome::Exited(3));
+        assert_eq!(judge(Some(exited(0)), r#"{"outcome":"crashed"}"#), Outcome::Exited(0));
+        assert_eq!(judge(Some(ExitStatus::from_raw(11)), passed), Outcome::Crashed("SIGSEGV".into()));
+        assert_eq!(judge(None, passed), Outcome::TimedOut);
+        let skipped = Outcome::Skipped("why".into());
+        assert_eq!(judge(Some(exited(86)), &skipped.to_json().to_string()), skipped);
+    }
+
+    #[test]
+    fn a_shell_reads_what_was_quoted() {
+        assert_eq!(quoted("a/b.so"), "a/b.so");
+        assert_eq!(quoted("it's a"), r"'it'\''s a'");
+        assert_eq!(quoted(""), "''");
+    }
+}
