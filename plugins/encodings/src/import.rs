@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
-use crossdock_arrays::{export_field, export_schema, import_field_ref};
+use crossdock_arrays::{export_field, export_schema, import_field_ref, import_schema_ref};
 use crossdock_memory::{Memory, read_encoded};
 use crossdock_plugin_api::encoded::blob;
 use crossdock_plugin_api::{
@@ -46,6 +46,7 @@ pub(crate) fn open(
     call: &Call<'_>,
     format: &str,
     input: Input,
+    expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
     let array = match (format, input) {
         (CAPSULES, Input::Capsules(capsules)) => in_capsule(capsules)?,
@@ -61,7 +62,30 @@ pub(crate) fn open(
     let root = Field::new("", field.data_type().clone(), field.is_nullable())
         .with_metadata(field.metadata().clone());
     let schema = Arc::new(Schema::new(vec![root]));
+    if let Some(expected) = expected {
+        // SAFETY: the caller's schema, alive for the call.
+        expect(format, &schema, &unsafe { import_schema_ref(expected) }?)?;
+    }
     Ok(Box::new(Stream { host: host.clone(), schema, array: Some(array) }))
+}
+
+/// A tree is one column without a name, of the root's type: a caller who expects another is told so.
+fn expect(format: &str, own: &Schema, expected: &Schema) -> Result<()> {
+    let same = own.fields().len() == expected.fields().len()
+        && own.fields().iter().zip(expected.fields()).all(|(own, expected)| {
+            own.name() == expected.name() && own.data_type().equals_datatype(expected.data_type())
+        });
+    if same {
+        return Ok(());
+    }
+    let words = |schema: &Schema| {
+        let fields = schema.fields().iter().map(|f| format!("'{}': {}", f.name(), f.data_type()));
+        fields.collect::<Vec<_>>().join(", ")
+    };
+    let (own, expected) = (words(own), words(expected));
+    Err(Error::invalid_argument(format!(
+        "{format}: the array has a schema of its own: expected [{expected}], got [{own}]"
+    )))
 }
 
 fn in_capsule(mut capsules: Capsules) -> Result<EncodedArray> {

@@ -107,13 +107,13 @@ impl Importer for Encodings {
         call: &Call<'_>,
         format: &str,
         input: Input,
-        _schema: Option<&abi::ArrowSchema>,
+        schema: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         call.check_cancelled()?;
         Format::named(&self.imported, format)?;
         options.only(format, &[])?;
-        import::open(&self.host, &self.memory, call, format, input)
+        import::open(&self.host, &self.memory, call, format, input, schema)
     }
 }
 

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use arrow_schema::{DataType, Field};
+use arrow_schema::{DataType, Field, Schema};
 use crossdock::memory::Backend;
+use crossdock::registry::Way;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Session, Table};
 use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
-use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
+use crossdock_plugin_api::{Capsule, Device, EncodedArray, LogicalType, NodeParts, Options};
 use crossdock_test_support::devices;
 use crossdock_tests::{assert_nothing_left, assert_refused, built, command, crossdock};
 
@@ -256,4 +257,21 @@ fn inspect_without_the_plugin_that_reads_vortexs_types_says_so() {
     let line = words.lines().find(|line| line.starts_with("fastlanes.for")).unwrap();
     assert!(line.contains("no plugin") && line.contains("? (") && line.contains("encoded-array"), "{words}");
     assert!(words.lines().any(|line| line.contains("vortex.bool") && line.ends_with("Boolean")), "{words}");
+}
+
+#[test]
+fn a_tree_that_is_another_column_than_the_caller_expects_is_refused() {
+    let session = session(Device::CPU);
+    let open = |field: Field| {
+        let tree = tree(&session, Device::CPU, "vortex.primitive", false);
+        let capsules = vec![Capsule::new(tree.into_raw())];
+        let format = session.capsule_format("encoded-array", Way::In).unwrap();
+        format.read(capsules, Some(&Schema::new(vec![field])), &Options::new())
+    };
+    assert_eq!(open(Field::new("", DataType::Int32, true)).unwrap().schema().fields().len(), 1);
+    for other in [Field::new("a", DataType::Int32, true), Field::new("", DataType::Int64, true)] {
+        let words = open(other.clone()).err().unwrap().one_line();
+        let expected = format!("expected ['{}': {}], got ['': Int32]", other.name(), other.data_type());
+        assert!(words.contains(&expected), "{words}");
+    }
 }
