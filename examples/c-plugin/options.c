@@ -117,6 +117,13 @@ static crossdock_code check_marks(const csv_options* options, crossdock_error* e
   return CROSSDOCK_OK;
 }
 
+crossdock_code csv_format_check(crossdock_str format, crossdock_error* err) {
+  csv_shown shown;
+  if (csv_is(format, "csv")) return CROSSDOCK_OK;
+  return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "the format %s is not ours: expected 'csv'",
+                  csv_show(&shown, format.data, format.bytes));
+}
+
 crossdock_code csv_options_read(csv_options* out, bool reading, const crossdock_option* options, size_t n_options,
                                 crossdock_error* err) {
   crossdock_code code;

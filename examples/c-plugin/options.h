@@ -26,6 +26,9 @@ enum { CSV_N_READ_OPTIONS = 8, CSV_N_WRITE_OPTIONS = 4 };
 extern const crossdock_option_info csv_read_options[CSV_N_READ_OPTIONS];
 extern const crossdock_option_info csv_write_options[CSV_N_WRITE_OPTIONS];
 
+/* Whether a format is ours: there is one. */
+crossdock_code csv_format_check(crossdock_str format, crossdock_error* err);
+
 /* Looks at every option; an error names the first one that is wrong. */
 crossdock_code csv_options_read(csv_options* out, bool reading, const crossdock_option* options, size_t n_options,
                                 crossdock_error* err);

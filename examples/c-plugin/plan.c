@@ -65,9 +65,10 @@ crossdock_code csv_write_plan(crossdock_instance* instance, const crossdock_call
   const size_t n = schema->n_children > 0 ? (size_t)schema->n_children : 0;
   crossdock_plan made = {.release = release_plan};
   csv_options checked;
-  crossdock_code code = csv_options_read(&checked, false, options, n_options, err);
+  crossdock_code code = csv_format_check(format, err);
   plan* own;
-  (void)instance, (void)call, (void)format, (void)from;
+  (void)instance, (void)call, (void)from;
+  if (code == CROSSDOCK_OK) code = csv_options_read(&checked, false, options, n_options, err);
   if (code != CROSSDOCK_OK) return code;
   own = csv_zeroed(1, sizeof *own);
   if (!own) return csv_no_memory(err);

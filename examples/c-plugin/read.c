@@ -323,11 +323,7 @@ crossdock_code csv_read_open(crossdock_instance* instance, const crossdock_call*
   crossdock_code code;
   if (r) r->instance = instance;
   code = take_input(input, r, err);
-  if (code == CROSSDOCK_OK && !csv_is(format, "csv")) {
-    csv_shown shown;
-    code = csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "the format %s is not ours: expected 'csv'",
-                    csv_show(&shown, format.data, format.bytes));
-  }
+  if (code == CROSSDOCK_OK) code = csv_format_check(format, err);
   if (code == CROSSDOCK_OK) code = csv_options_read(&r->options, true, options, n_options, err);
   if (code == CROSSDOCK_OK) {
     before = csv_locale_enter(instance);

@@ -258,11 +258,7 @@ crossdock_code csv_write_begin(crossdock_instance* instance, const crossdock_cal
   (void)call;
   if (w) w->instance = instance;
   code = take_sink(sink, w, err);
-  if (code == CROSSDOCK_OK && !csv_is(format, "csv")) {
-    csv_shown shown;
-    code = csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "the format %s is not ours: expected 'csv'",
-                    csv_show(&shown, format.data, format.bytes));
-  }
+  if (code == CROSSDOCK_OK) code = csv_format_check(format, err);
   if (code == CROSSDOCK_OK) code = csv_options_read(&w->options, false, options, n_options, err);
   if (code == CROSSDOCK_OK) code = begin_writer(w, schema, err);
   if (code != CROSSDOCK_OK) {
