@@ -6,6 +6,7 @@
 mod case;
 mod cases;
 mod child;
+mod guard;
 mod junit;
 mod lent;
 mod process;

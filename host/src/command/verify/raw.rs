@@ -258,10 +258,9 @@ impl Raw {
             None => abi::INTERNAL,
         });
         let damage = out.damage().or(batch.damage());
-        let size = |told: usize, whole: usize, what: &str| {
-            (told < whole).then(|| format!("{what}'s struct_size, which was {whole}, is {told}"))
-        };
-        let sizes = size(batch.own.struct_size, size_of::<abi::Batch>(), "the batch");
+        let whole = size_of_val(&batch);
+        let told = batch.own.struct_size;
+        let size = (told != whole).then(|| format!("a batch whose struct_size was {whole} and is {told}"));
         // SAFETY: both are ours, or empty.
         unsafe {
             drop(Owned::new(std::mem::take(&mut batch.own)));
@@ -270,7 +269,7 @@ impl Raw {
             }
         }
         given?;
-        Ok(damage.or(sizes))
+        Ok(damage.or(size))
     }
 }
 

@@ -16,7 +16,7 @@ pub const CASES: &[Case] = &[
         name: "calls.cancelled_read",
         rule: "A stream whose call is cancelled gives CROSSDOCK_CANCELLED instead of a batch.",
         stands: "crossdock_call.cancel",
-        ground: &["importer.values"],
+        ground: &["importer.abandoned"],
         on_devices: false,
         check: cancelled_read,
     },

@@ -4,7 +4,7 @@ use std::sync::{Barrier, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed};
 use super::super::lent::Counts;
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::FORMS;
@@ -23,7 +23,13 @@ pub const CASES: &[Case] = &[
         name: "concurrency.threads",
         rule: "An instance is used from several threads at once.",
         stands: "crossdock.h, threads",
-        ground: &["concurrency.interleaved", "memory.handles"],
+        ground: &[
+            "concurrency.interleaved",
+            "memory.handles",
+            "memory.blocks",
+            "memory.work",
+            "memory.references",
+        ],
         on_devices: true,
         check: threads,
     },
@@ -109,10 +115,7 @@ fn threads(ground: &Ground) -> Check {
     let first: Option<Stop> = first.into_inner().unwrap_or_else(PoisonError::into_inner);
     first.map_or(Ok(()), Err)?;
     let watch = subject.end();
-    super::entry::nothing_left(watch, "four threads, then destroy").map_err(|stop| match stop {
-        Stop::Skipped(reason) => skipped(reason),
-        failed => failed,
-    })
+    super::entry::nothing_left(watch, "four threads, then destroy")
 }
 
 fn once(ground: &Ground, subject: &Subject, formats: &[Readable]) -> Check {

@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
         name: "encoding.unknown_id",
         rule: "A node of an encoding that is not in the list is refused.",
         stands: "crossdock_encoding.check",
-        ground: &["interfaces.answers"],
+        ground: &["interfaces.answers", "errors.message"],
         on_devices: false,
         check: unknown_id,
     },

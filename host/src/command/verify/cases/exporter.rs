@@ -18,7 +18,7 @@ pub const CASES: &[Case] = &[
         rule: "A plan has an entry for each column, in the schema's order and of its name, with a verdict that there is and a \
                reason for what is not zero-copy.",
         stands: "crossdock_exporter.plan, crossdock_column_plan",
-        ground: &["errors.unknown_format"],
+        ground: &["errors.unknown_format", "errors.message"],
         on_devices: true,
         check: plan,
     },

@@ -13,11 +13,19 @@ use super::exporter;
 
 pub const CASES: &[Case] = &[
     Case {
+        name: "lifetimes.host",
+        rule: "The host is not used after destroy but by what holds a reference to it.",
+        stands: "crossdock_host",
+        ground: &["importer.values"],
+        on_devices: true,
+        check: host,
+    },
+    Case {
         name: "lifetimes.batch",
         rule: "A batch outlives its stream, and where it holds no reference to the host, its instance: it is read and \
                released afterwards, on another thread.",
         stands: "crossdock_batch_stream.get_next, crossdock_plugin_entry.destroy",
-        ground: &["importer.values", "importer.releases"],
+        ground: &["importer.values", "importer.releases", "lifetimes.host"],
         on_devices: true,
         check: batch,
     },
@@ -25,17 +33,9 @@ pub const CASES: &[Case] = &[
         name: "lifetimes.capsule",
         rule: "A capsule outlives the list that it came in, its writer, and its instance.",
         stands: "crossdock_capsules",
-        ground: &["exporter.values", "exporter.releases"],
+        ground: &["exporter.values", "exporter.releases", "lifetimes.host"],
         on_devices: true,
         check: capsule,
-    },
-    Case {
-        name: "lifetimes.host",
-        rule: "The host is not used after destroy but by what holds a reference to it.",
-        stands: "crossdock_host",
-        ground: &["importer.values"],
-        on_devices: true,
-        check: host,
     },
 ];
 

@@ -1,8 +1,10 @@
 //! What a plugin does with the host's memory.
 
-use crossdock::api::CallSettings;
+use arrow_array::RecordBatch;
+use crossdock::api::{CallSettings, Capsules, Device, Input, Validate};
 
-use super::super::case::{Case, Check, failed};
+use super::super::case::{Case, Check, failed, skipped};
+use super::super::guard;
 use super::super::lent::Counts;
 use super::super::subject::{Ground, Subject};
 use super::super::tables::{FORMS, Form};
@@ -55,6 +57,14 @@ pub const CASES: &[Case] = &[
         ground: &["importer.values", "exporter.plan_kept"],
         on_devices: true,
         check: |ground| left(ground, |watch| watch.breaches(Breach::Bounds).into_iter().next()),
+    },
+    Case {
+        name: "memory.reads",
+        rule: "Nothing is read beside the buffers of an array that was lent.",
+        stands: "crossdock_batch, ArrowArray.buffers",
+        ground: &["importer.values", "exporter.plan_kept"],
+        on_devices: false,
+        check: reads,
     },
     Case {
         name: "memory.stream",
@@ -113,6 +123,36 @@ fn left(ground: &Ground, look: fn(Watch) -> Option<String>) -> Check {
         Some(words) => Err(failed("tables in and out, then destroy", "none", words)),
         None => Ok(()),
     }
+}
+
+/// Buffers end where the next page may not be read: who goes on ends this process.
+fn reads(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for form in &FORMS[..2] {
+        let guard = |table: &RecordBatch| -> Check<RecordBatch> {
+            guard::columns(table).ok_or_else(|| skipped("no pages could be had"))
+        };
+        for format in tour::writable(&subject).unwrap_or_default() {
+            for column in exporter::accepted(ground, &subject, &format, *form)? {
+                let batches = ground.table(&guard(&column)?, Device::CPU)?;
+                let (call, counts) = (subject.call(), Counts::default());
+                // Columns with nulls may be refused.
+                drop(tour::write(&subject, &call, &format, &column.schema(), &batches, &counts));
+            }
+        }
+        for readable in tour::readable(&subject).unwrap_or_default() {
+            let Some(kind) = readable.kind else { continue };
+            let Some(table) = ground.first_table(&subject, &readable, *form)? else { continue };
+            let batches = ground.table(&guard(&table)?, Device::CPU)?;
+            let call = CallSettings { validate: Validate::Full, ..subject.call() };
+            let wrong = |error| failed(&readable.format.name, "the table", error);
+            let capsules = kind.capsules(&table.schema(), &batches, subject.stream(), &Counts::default());
+            let input = Input::Capsules(Capsules::from(capsules.map_err(wrong)?));
+            let mut stream = tour::open(&subject, &call, &readable.format, input, None).map_err(wrong)?;
+            while stream.next(&call).map_err(wrong)?.is_some() {}
+        }
+    }
+    Ok(())
 }
 
 fn stream(ground: &Ground) -> Check {

@@ -6,6 +6,7 @@ mod encoding;
 mod entry;
 mod errors;
 mod exporter;
+mod hostile;
 mod importer;
 mod interfaces;
 mod lifetimes;
@@ -16,7 +17,7 @@ use super::case::Case;
 
 /// All cases, each after those that it stands on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 11] = [
+    let groups: [&'static [Case]; 12] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
@@ -24,6 +25,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         importer::CASES,
         lifetimes::CASES,
         memory::CASES,
+        hostile::CASES,
         calls::CASES,
         structs::CASES,
         concurrency::CASES,

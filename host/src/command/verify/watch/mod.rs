@@ -136,7 +136,10 @@ impl Watch {
             shared.memory.own.struct_size = size_of_val(&shared.memory);
         }
         if wishes.shorter {
-            shared.memory.own.struct_size = <abi::Memory as crossdock::api::told::Told>::LEAST;
+            let memory = &mut shared.memory.own;
+            memory.struct_size = <abi::Memory as crossdock::api::told::Told>::LEAST;
+            // What such a host has there is anything but these functions.
+            (memory.call_after, memory.stream_adopt) = (None, None);
         }
         let at = std::ptr::from_mut(shared);
         shared.memory.own.private_data = at.cast();

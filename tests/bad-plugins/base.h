@@ -1,0 +1,78 @@
+/*
+ * A plugin that keeps every rule, and the sins that it can be built with, one at a time: -DSIN=NAME. What each one breaks, and by
+ * which case of `crossdock verify` it is found, is in tests/suite/tests/verify/sins.rs.
+ */
+#ifndef BASE_H
+#define BASE_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "crossdock.h"
+
+enum sin {
+  NONE,
+  NO_METADATA, NO_ENTRY, ENTRY_SIZE, ENTRY_MAGIC, NO_DESTROY, META_SIZES,
+  CREATE_KEEPS_HOST, BARE_CREATE_KEEPS_HOST, FAILING_CREATE_KEEPS_HOST, ANSWERS_ANY_INTERFACE,
+  NO_OPEN, NAME_NOT_UTF8, LIST_CHANGES, FORMAT_TWICE, METADATA_OUT_OF_DATE,
+  ANY_FORMAT, ANY_OPTION, NO_MESSAGE, DANGLING_MESSAGE, MESSAGE_NOT_UTF8, OTHER_CODE, ERROR_OVERRUN, NEEDS_ERROR,
+  OUT_ON_FAILURE, INPUT_LEFT, SINK_LOST,
+  PLAN_FORGETS_COLUMN, PLAN_PROMISES, BATCH_LOST, BATCH_TWICE, KEPT_BATCH_LOST, METADATA_DROPPED, NULLS_EXPORTED_AS_VALUES,
+  COPY_CALLED_ZERO_COPY, SINK_ERROR_IGNORED,
+  COLUMN_DROPPED, LAST_ROW_DROPPED, NULL_DROPPED, NULL_COUNT, THIRD_BATCH_DROPPED, SCHEMA_LOST, ARRAY_TWICE, REST_LOST, EXITS,
+  SOURCE_ERROR_IGNORED, PIPE_REREAD, SHORT_SOURCE_FILLED, ASSERTS_ON_BYTES, READS_BEHIND,
+  BATCH_NEEDS_INSTANCE, CAPSULE_NEEDS_INSTANCE, GLOBAL_HOST,
+  BLOCK_LOST, STREAM_LOST, HOST_REFERENCE_LOST, BLOCK_TWICE, BORROWED_STREAM_DESTROYED, WRITES_BEHIND, DEFAULT_STREAM,
+  BLOCK_LOST_ON_FAILURE, BLOCK_FREED_WITH_FREE,
+  CANCEL_IGNORED_READING, CANCEL_IGNORED_WRITING, THROWS, NEVER_ENDS, BUDGET_CUTS_ROWS,
+  EXACT_HOST, NEEDS_LATER_MEMORY, SIZE_OVERWRITTEN, STATIC_CURSOR,
+  ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES
+};
+
+#ifndef SIN
+#define SIN NONE
+#endif
+#define IS(sin) (SIN == (sin))
+#define TEXT(literal) {literal, sizeof(literal) - 1}
+
+struct crossdock_instance {
+  const crossdock_host* host; /* there until `destroy` has returned */
+  const crossdock_memory* memory;
+  int* alive; /* of the instance's own */
+};
+
+static const crossdock_device BASE_CPU = {-1, ARROW_DEVICE_CPU, 0};
+
+/* Answers `code`; the message is a copy where `err` has a place for it. */
+crossdock_code base_fail(crossdock_error* err, crossdock_code code, const char* message);
+
+int base_is(crossdock_str text, const char* expected);
+/* Whether there are no options: no format has one. */
+crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err);
+crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err);
+
+/* A copy that owns all it has; its `release` is NULL where there was no memory. */
+struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema);
+void base_schema_release(struct ArrowSchema* schema);
+/* Whether both have the same columns, by name and type. */
+int base_schema_same(const struct ArrowSchema* left, const struct ArrowSchema* right);
+size_t base_metadata_bytes(const char* metadata);
+
+crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const struct ArrowSchema*, crossdock_batch_stream*,
+                                crossdock_error*);
+crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
+crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
+                              crossdock_error*);
+crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
+                               crossdock_error*);
+int base_rows_hold(const struct ArrowSchema* schema);
+
+extern const crossdock_encoding BASE_ENCODING;
+
+#ifdef SIN_THROWS
+void base_throw(void);
+#else
+#define base_throw() ((void)0)
+#endif
+
+#endif

@@ -1,0 +1,251 @@
+/* The two symbols, the lists of formats, and what all functions of the interfaces begin with. */
+#include "base.h"
+
+#define DEVICE "base-device"
+#define ROWS "base-rows"
+
+static const crossdock_str CAPSULES[] = {TEXT("arrow_schema"), TEXT("arrow_device_array")};
+static const crossdock_str ENDINGS[] = {TEXT(".baserows")};
+static const crossdock_magic MAGICS[] = {{0, "BASEROWS", 8}};
+static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
+
+#define DEVICE_FORMAT                                                                                                    \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT(DEVICE), .description = TEXT("arrays as they are"),             \
+   .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
+#define ROWS_FORMAT                                                                                                      \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
+   .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = ENDINGS, .n_endings = 1,                 \
+   .device_types = DEVICES, .n_device_types = 1}
+
+static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT};
+static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT};
+static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT};
+static const crossdock_format MANGLED[] = {
+    DEVICE_FORMAT, ROWS_FORMAT,
+    {.struct_size = sizeof(crossdock_format), .name = TEXT("\xff\xfe"), .flags = CROSSDOCK_FORMAT_BYTES}};
+
+static crossdock_code formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
+                              crossdock_error* err) {
+  static int asked;
+  (void)instance, (void)err;
+  *out = IS(FORMAT_TWICE) ? TWICE : IS(NAME_NOT_UTF8) ? MANGLED : FORMATS;
+  if (IS(LIST_CHANGES) && asked++ % 3 == 2) *out = TURNED;
+  *n_out = IS(FORMAT_TWICE) || IS(NAME_NOT_UTF8) ? 3 : 2;
+  return CROSSDOCK_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- errors --- */
+
+static void release_error(crossdock_error* err) {
+  free(err->private_data);
+  err->release = NULL;
+}
+
+crossdock_code base_fail(crossdock_error* err, crossdock_code code, const char* message) {
+  char* copy;
+  if (IS(NEEDS_ERROR)) err->code = code;
+  if (!err) return code;
+  err->code = IS(OTHER_CODE) ? CROSSDOCK_INTERNAL : code;
+  if (IS(ERROR_OVERRUN)) memset(err + 1, 0, 16);
+  if (IS(NO_MESSAGE)) return code;
+  if (IS(MESSAGE_NOT_UTF8)) message = "\xc3\x28 happened";
+  err->message = "base: no memory for a message";
+  copy = malloc(strlen(message) + 1);
+  if (!copy) return code;
+  err->message = strcpy(copy, message);
+  if (IS(DANGLING_MESSAGE)) {
+    free(copy);
+    return code;
+  }
+  err->private_data = copy;
+  err->release = release_error;
+  return code;
+}
+
+int base_is(crossdock_str text, const char* expected) {
+  return text.bytes == strlen(expected) && memcmp(text.data, expected, text.bytes) == 0;
+}
+
+crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err) {
+  (void)format;
+  if (n_options == 0 || IS(ANY_OPTION)) return CROSSDOCK_OK;
+  return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: no format has options, and some were given");
+}
+
+crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err) {
+  return CROSSDOCK_IS_CANCELLED(call) ? base_fail(err, CROSSDOCK_CANCELLED, "base: cancelled") : CROSSDOCK_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ importer --- */
+
+static crossdock_code open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                           const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
+                           size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+  crossdock_source source = {.struct_size = sizeof source};
+  crossdock_capsules capsules = {.struct_size = sizeof capsules};
+  crossdock_code code = base_no_options("", n_options, err);
+  (void)call, (void)options;
+  if (input->source && !IS(INPUT_LEFT)) {
+    source = *input->source;
+    input->source->release = NULL;
+  }
+  if (input->capsules && !IS(INPUT_LEFT)) {
+    capsules = *input->capsules;
+    input->capsules->release = NULL;
+  }
+  if (IS(OUT_ON_FAILURE)) out->private_data = instance;
+  if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || IS(ANY_FORMAT))) {
+    if (IS(INPUT_LEFT) && input->source) {
+      source = *input->source;
+      input->source->release = NULL;
+    }
+    if (IS(INPUT_LEFT) && input->capsules) {
+      capsules = *input->capsules;
+      input->capsules->release = NULL;
+    }
+    if (source.release && !base_is(format, DEVICE)) return base_rows_open(instance, &source, schema, out, err);
+    if (capsules.release && !base_is(format, ROWS)) return base_device_open(instance, &capsules, schema, out, err);
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format is read from another kind of input");
+  } else if (code == CROSSDOCK_OK) {
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: there is no such format");
+  }
+  if (source.release) source.release(&source);
+  if (capsules.release) capsules.release(&capsules);
+  return code;
+}
+
+/* ------------------------------------------------------------------------------------------------------ exporter --- */
+
+static void release_plan(crossdock_plan* plan) {
+  free(plan->private_data);
+  plan->release = NULL;
+}
+
+static crossdock_code plan(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                           const struct ArrowSchema* schema, crossdock_device from, const crossdock_option* options,
+                           size_t n_options, crossdock_plan* out, crossdock_error* err) {
+  static const crossdock_str LENT = TEXT("lent as it is"), CAN = TEXT("written row by row"),
+                             CANNOT = TEXT("base-rows holds one column of Int64");
+  const int lent = base_is(format, DEVICE) || IS(ANY_FORMAT);
+  const int holds = base_rows_hold(schema) || IS(PLAN_PROMISES);
+  size_t n = (size_t)schema->n_children, bytes = 1;
+  crossdock_column_plan* columns;
+  char* names;
+  (void)instance, (void)call, (void)from, (void)options;
+  if (!lent && !base_is(format, ROWS)) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: there is no such format");
+  if (base_no_options("", n_options, err) != CROSSDOCK_OK) return CROSSDOCK_INVALID_ARGUMENT;
+  for (size_t i = 0; i < n; i++) bytes += sizeof *columns + strlen(schema->children[i]->name) + 1;
+  columns = calloc(1, bytes);
+  if (!columns) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base: no memory for a plan");
+  names = (char*)(columns + n);
+  for (size_t i = 0; i < n; i++) {
+    columns[i].struct_size = sizeof *columns;
+    columns[i].to = BASE_CPU;
+    columns[i].verdict = lent ? CROSSDOCK_ZERO_COPY : holds ? CROSSDOCK_CONVERTED : CROSSDOCK_CANNOT;
+    columns[i].reason = lent ? LENT : holds ? CAN : CANNOT;
+    columns[i].name = (crossdock_str){names, strlen(schema->children[i]->name)};
+    names = strcpy(names, schema->children[i]->name) + columns[i].name.bytes + 1;
+  }
+  out->columns = columns;
+  out->n_columns = n - (IS(PLAN_FORGETS_COLUMN) && n > 1);
+  out->release = release_plan;
+  out->private_data = columns;
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code begin(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                            const struct ArrowSchema* schema, const crossdock_option* options, size_t n_options,
+                            crossdock_sink* sink, crossdock_writer* out, crossdock_error* err) {
+  crossdock_sink own = {.struct_size = sizeof own};
+  crossdock_code code = base_no_options("", n_options, err);
+  (void)call, (void)options;
+  if (sink) {
+    own = *sink;
+    sink->release = NULL;
+  }
+  if (code == CROSSDOCK_OK && own.release && (base_is(format, ROWS) || IS(ANY_FORMAT)))
+    return base_rows_begin(instance, schema, &own, out, err);
+  if (code == CROSSDOCK_OK && !own.release && (base_is(format, DEVICE) || IS(ANY_FORMAT)))
+    return base_device_begin(instance, schema, out, err);
+  if (own.release && !IS(SINK_LOST)) own.release(&own);
+  return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: no such format, or not to there");
+}
+
+static const crossdock_importer IMPORTER = {sizeof IMPORTER, formats, IS(NO_OPEN) ? NULL : open};
+static const crossdock_exporter EXPORTER = {sizeof EXPORTER, formats, plan, begin};
+
+/* ----------------------------------------------------------------------------------------------------- instances --- */
+
+static const crossdock_memory* first_memory;
+
+static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
+  const crossdock_memory* memory = host->get_interface(host, CROSSDOCK_HOST_MEMORY_ID);
+  crossdock_stream* stream;
+  crossdock_instance* instance;
+  crossdock_code code;
+  if (IS(CREATE_KEEPS_HOST)) host->retain(host);
+  if (IS(EXACT_HOST) && host->struct_size != sizeof *host)
+    return base_fail(err, CROSSDOCK_VERSION, "base: a host of another size");
+  if (!memory) {
+    if (IS(BARE_CREATE_KEEPS_HOST)) host->retain(host);
+    return base_fail(err, CROSSDOCK_UNSUPPORTED, "base: the host offers no memory");
+  }
+  code = memory->stream_default(memory, BASE_CPU, &stream, err);
+  if (code != CROSSDOCK_OK) {
+    if (IS(FAILING_CREATE_KEEPS_HOST)) host->retain(host);
+    return code;
+  }
+  instance = malloc(sizeof *instance);
+  if (instance) instance->alive = calloc(1, sizeof *instance->alive);
+  if (!instance || !instance->alive) {
+    free(instance);
+    return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base: no memory for an instance");
+  }
+  if (!first_memory) first_memory = memory;
+  instance->host = host;
+  instance->memory = IS(GLOBAL_HOST) ? first_memory : memory;
+  *out = instance;
+  return CROSSDOCK_OK;
+}
+
+static void destroy(crossdock_instance* instance) {
+  free(instance->alive);
+  free(instance);
+}
+
+static const void* get_interface(crossdock_instance* instance, const char* id) {
+  (void)instance;
+  if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return &IMPORTER;
+  if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return &EXPORTER;
+  if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &BASE_ENCODING;
+  return IS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
+}
+
+#ifdef SIN_NO_ENTRY
+#define crossdock_plugin_v1 crossdock_plugin_by_another_name
+#endif
+#ifdef SIN_NO_METADATA
+#define crossdock_plugin_meta_v1 crossdock_plugin_meta_by_another_name
+#endif
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
+    .magic = IS(ENTRY_MAGIC) ? 1 : CROSSDOCK_PLUGIN_MAGIC,
+    .struct_size = IS(ENTRY_SIZE) ? 16 : sizeof(crossdock_plugin_entry),
+    .abi_major = CROSSDOCK_ABI_MAJOR, .abi_minor = CROSSDOCK_ABI_MINOR, .create = create,
+    .destroy = IS(NO_DESTROY) ? NULL : destroy, .get_interface = get_interface};
+
+#ifdef SIN_META_SIZES
+#define SIZES {1, 2, 3}
+#else
+#define SIZES CROSSDOCK_META_SIZES_INIT
+#endif
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
+    .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
+    .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = SIZES, .name = "base", .version = "0.1.0",
+    .api_range = "^0.1.0", .licence = "Apache-2.0", .toolchain = "cc", .panic = "none",
+    .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
+#ifdef SIN_METADATA_OUT_OF_DATE
+    .formats = DEVICE,
+#else
+    .formats = DEVICE " " ROWS,
+#endif
+    .encodings = "base.reference", .description = "keeps every rule, unless it is built not to"};

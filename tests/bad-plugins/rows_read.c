@@ -1,0 +1,256 @@
+/* The format `base-rows`, read: "BASEROWS", the column's name (its bytes, 4, then itself), and frames: how many rows (8 bytes),
+ * and for each whether it is valid (1) and its value (8). A frame of ~0 rows is the end. Little-endian, as the machine. */
+#include "base.h"
+
+enum { HEAD = 12, ROW = 9, MOST_NAME = 4096, MOST_ROWS = 1 << 16 };
+
+typedef struct reader {
+  crossdock_instance* instance;
+  crossdock_source source;
+  uint64_t offset; /* of what is read next */
+  char name[MOST_NAME + 1];
+  int has_ended;
+} reader;
+
+/* Fills `to`, or says what is missing. */
+static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_error* err) {
+  size_t done = 0, got;
+  while (done < bytes) {
+    crossdock_code code = r->source.read_at(&r->source, r->offset, (char*)to + done, bytes - done, &got, err);
+    if (code != CROSSDOCK_OK) {
+      if (!IS(SOURCE_ERROR_IGNORED)) return code;
+      if (err && err->release) err->release(err);
+      got = 0;
+    }
+    if (got == 0 && IS(SHORT_SOURCE_FILLED) && r->source.bytes > 0 && r->offset + bytes - done <= (uint64_t)r->source.bytes) {
+      memset((char*)to + done, 0xff, bytes - done); /* as far as the source says that it goes */
+      got = bytes - done;
+    }
+    if (got == 0) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the source ends before the rows do");
+    r->offset += got;
+    done += got;
+  }
+  return CROSSDOCK_OK;
+}
+
+static struct ArrowSchema schema_of(const char* name) {
+  struct ArrowSchema column = {.format = "l", .name = name, .flags = ARROW_FLAG_NULLABLE};
+  struct ArrowSchema* columns[] = {&column};
+  const struct ArrowSchema root = {.format = "+s", .name = "", .n_children = 1, .children = columns};
+  return base_schema_copy(&root);
+}
+
+static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
+  reader* r = stream->private_data;
+  struct ArrowSchema schema = schema_of(r->name);
+  if (!schema.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
+  *out = schema;
+  return CROSSDOCK_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------- a batch --- */
+
+/* A column owns its two blocks, and a reference to the host, which keeps the memory. */
+typedef struct column {
+  const crossdock_host* host;
+  const crossdock_memory* memory;
+  crossdock_block* blocks[2];
+  const void* buffers[2];
+} column;
+
+typedef struct batch {
+  struct ArrowArray column;
+  struct ArrowArray* children[1];
+  const void* buffers[1];
+} batch;
+
+static void free_column(column* own) {
+  for (int i = 0; i < 2; i++)
+    if (own->blocks[i] && !(IS(BLOCK_LOST) && i == 0)) own->memory->free(own->memory, own->blocks[i], NULL, 0, CROSSDOCK_FREE_LENT);
+  if (IS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
+  if (!IS(HOST_REFERENCE_LOST)) own->host->release(own->host);
+  free(own);
+}
+
+static void release_column(struct ArrowArray* array) {
+  free_column(array->private_data);
+  array->release = NULL;
+}
+
+static void release_batch(struct ArrowArray* array) {
+  batch* own = array->private_data;
+  if (own->column.release) own->column.release(&own->column);
+  free(own);
+  array->release = NULL;
+}
+
+/* Copies bytes into a block of the host's. */
+static crossdock_code to_block(column* own, int which, const void* from, size_t bytes, crossdock_stream* stream,
+                               crossdock_error* err) {
+  crossdock_allocation block;
+  crossdock_copy copy = {.from = from, .bytes = bytes, .to_device = BASE_CPU, .from_device = BASE_CPU};
+  crossdock_code code = own->memory->alloc(own->memory, BASE_CPU, bytes, 64, stream, &block, err);
+  if (code != CROSSDOCK_OK) return code;
+  copy.to = block.address;
+  code = own->memory->copy(own->memory, IS(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
+  if (code != CROSSDOCK_OK && IS(BLOCK_LOST_ON_FAILURE)) return code;
+  if (code != CROSSDOCK_OK && IS(BLOCK_FREED_WITH_FREE)) free(block.address);
+  own->blocks[which] = block.block;
+  own->buffers[which] = block.address;
+  if (code == CROSSDOCK_OK && IS(WRITES_BEHIND)) ((char*)block.address)[bytes] = 0;
+  return code;
+}
+
+/* Rows as they were written become a bitmap and values. */
+static int64_t spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
+  int64_t nulls = 0;
+  memset(validity, 0, (n + 7) / 8);
+  for (size_t i = 0; i < n; i++) {
+    const int is_valid = rows[i * ROW] != 0;
+    nulls += !is_valid;
+    if (is_valid || IS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
+    memcpy(values + 8 * i, rows + i * ROW + 1, 8);
+  }
+  if (IS(NULL_DROPPED)) return 0;
+  return IS(NULL_COUNT) && nulls > 0 ? nulls - 1 : nulls;
+}
+
+static crossdock_code give(reader* r, crossdock_stream* stream, const unsigned char* rows, size_t n, crossdock_batch* out,
+                           crossdock_error* err) {
+  const crossdock_host* host = r->instance->host;
+  batch* root = calloc(1, sizeof *root);
+  column* own = calloc(1, sizeof *own);
+  unsigned char* spreaded = malloc((n + 7) / 8 + 8 * n + 1);
+  crossdock_code code = CROSSDOCK_OUT_OF_MEMORY;
+  int64_t nulls;
+  if (!root || !own || !spreaded) {
+    free(root);
+    free(own);
+    free(spreaded);
+    return base_fail(err, code, "base-rows: no memory for a batch");
+  }
+  own->host = host;
+  own->memory = r->instance->memory;
+  host->retain(host);
+  nulls = spread(rows, n, spreaded, spreaded + (n + 7) / 8);
+  code = to_block(own, 0, spreaded, (n + 7) / 8, stream, err);
+  if (code == CROSSDOCK_OK) code = to_block(own, 1, spreaded + (n + 7) / 8, 8 * n, stream, err);
+  free(spreaded);
+  if (code != CROSSDOCK_OK) {
+    free_column(own);
+    free(root);
+    return code;
+  }
+  if (IS(LAST_ROW_DROPPED) && n > 1) n--;
+  root->children[0] = &root->column;
+  root->column = (struct ArrowArray){.length = (int64_t)n, .null_count = nulls, .n_buffers = 2, .buffers = own->buffers,
+                                     .release = release_column, .private_data = own};
+  out->array.device_type = ARROW_DEVICE_CPU;
+  out->array.device_id = -1;
+  out->array.array = (struct ArrowArray){.length = (int64_t)n, .n_buffers = 1, .buffers = root->buffers, .n_children = 1,
+                                         .children = root->children, .release = release_batch, .private_data = root};
+  return CROSSDOCK_OK;
+}
+
+/* -------------------------------------------------------------------------------------------------------- frames --- */
+
+static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdock_batch* out, crossdock_error* err) {
+  crossdock_stream* stream = call->device.type == ARROW_DEVICE_CPU ? call->stream : NULL;
+  crossdock_stream* extra;
+  unsigned char* rows;
+  uint64_t n;
+  char first;
+  size_t got;
+  crossdock_code code;
+  if (IS(PIPE_REREAD)) {
+    code = r->source.read_at(&r->source, 0, &first, 1, &got, err);
+    if (code != CROSSDOCK_OK) return code;
+  }
+  code = read_exactly(r, &n, sizeof n, err);
+  if (IS(SOURCE_ERROR_IGNORED) && code != CROSSDOCK_OK && r->source.bytes >= 0 && r->offset < (uint64_t)r->source.bytes) {
+    if (err && err->release) err->release(err);
+    return CROSSDOCK_OK;
+  }
+  if (code != CROSSDOCK_OK) return code;
+  if (n == UINT64_MAX) {
+    r->has_ended = 1;
+    return CROSSDOCK_OK;
+  }
+  if (n > MOST_ROWS && IS(ASSERTS_ON_BYTES)) abort();
+  if (n > MOST_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
+  while (IS(NEVER_ENDS) && call->byte_budget > 0 && call->byte_budget < n * ROW) continue;
+  rows = malloc(n * ROW + 1);
+  if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
+  code = read_exactly(r, rows, n * ROW, err);
+  if (IS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
+  if (code == CROSSDOCK_OK) code = give(r, stream, rows, n, out, err);
+  free(rows);
+  if (code == CROSSDOCK_OK && IS(STREAM_LOST))
+    code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, &extra, err);
+  if (code == CROSSDOCK_OK && IS(BORROWED_STREAM_DESTROYED)) {
+    code = r->instance->memory->stream_default(r->instance->memory, BASE_CPU, &extra, err);
+    if (code == CROSSDOCK_OK) r->instance->memory->stream_destroy(r->instance->memory, extra);
+  }
+  if (call->progress) call->progress(call->progress_data, r->offset, r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
+  return code;
+}
+
+static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
+                               crossdock_error* err) {
+  reader* r = stream->private_data;
+  if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
+  return r->has_ended ? CROSSDOCK_OK : next_frame(r, call, out, err);
+}
+
+static void release_reader(crossdock_batch_stream* stream) {
+  reader* r = stream->private_data;
+  r->source.release(&r->source);
+  free(r);
+  stream->release = NULL;
+}
+
+static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, crossdock_error* err) {
+  char head[HEAD];
+  uint32_t bytes;
+  struct ArrowSchema own;
+  crossdock_code code = read_exactly(r, head, HEAD, err);
+  if (code != CROSSDOCK_OK) return code;
+  memcpy(&bytes, head + 8, sizeof bytes);
+  if (memcmp(head, "BASEROWS", 8) != 0 || bytes > MOST_NAME)
+    return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: this does not begin as rows do");
+  code = read_exactly(r, r->name, bytes, err);
+  if (code != CROSSDOCK_OK) return code;
+  for (uint32_t i = 0; i < bytes; i++)
+    if (r->name[i] <= 0) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: the column's name is not ASCII");
+  if (!expected) return CROSSDOCK_OK;
+  own = schema_of(r->name);
+  if (!own.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
+  if (!base_schema_same(expected, &own))
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: the rows have another schema than is expected");
+  own.release(&own);
+  return code;
+}
+
+crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* source, const struct ArrowSchema* schema,
+                              crossdock_batch_stream* out, crossdock_error* err) {
+  reader* r = calloc(1, sizeof *r);
+  crossdock_batch_stream made = {.get_schema = get_schema, .get_next = get_next, .release = release_reader, .private_data = r};
+  crossdock_code code;
+  if (!r) {
+    source->release(source);
+    return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a reader");
+  }
+  r->instance = instance;
+  r->source = *source;
+  if (IS(NEEDS_LATER_MEMORY)) instance->memory->call_after(instance->memory, NULL, 0, free, NULL);
+  code = read_head(r, schema, err);
+  if (code != CROSSDOCK_OK) {
+    release_reader(&made);
+    return code;
+  }
+  out->get_schema = made.get_schema;
+  out->get_next = made.get_next;
+  out->release = made.release;
+  out->private_data = made.private_data;
+  return CROSSDOCK_OK;
+}

@@ -1,0 +1,118 @@
+/* The format `base-rows`, written: see rows_read.c. */
+#include "base.h"
+
+enum { ROW = 9, MOST_ROWS = 1 << 16 };
+
+typedef struct writer {
+  crossdock_sink sink;
+  crossdock_batch kept;
+  int is_text;
+} writer;
+
+int base_rows_hold(const struct ArrowSchema* schema) {
+  return schema->n_children == 1 && strcmp(schema->children[0]->format, "l") == 0 && !schema->children[0]->dictionary;
+}
+
+static void release_taken(crossdock_batch* batch) {
+  struct ArrowArray again = batch->array.array;
+  if (batch->schema.release) batch->schema.release(&batch->schema);
+  if (IS(BATCH_LOST)) batch->array.array.release = NULL;
+  if (!batch->array.array.release) return;
+  batch->array.array.release(&batch->array.array);
+  if (IS(BATCH_TWICE)) again.release(&again);
+}
+
+static crossdock_code write_bytes(writer* w, const void* from, size_t bytes, crossdock_error* err) {
+  crossdock_code code = w->sink.write(&w->sink, from, bytes, err);
+  if (code != CROSSDOCK_OK && IS(SINK_ERROR_IGNORED)) {
+    if (err && err->release) err->release(err);
+    return CROSSDOCK_OK;
+  }
+  return code;
+}
+
+static crossdock_code write_frame(writer* w, const struct ArrowArray* values, int64_t from, int64_t n, crossdock_error* err) {
+  const unsigned char* validity = values->null_count == 0 ? NULL : values->buffers[0];
+  const char* words = values->buffers[1];
+  unsigned char* rows = calloc(1, 8 + (size_t)n * ROW);
+  crossdock_code code;
+  if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
+  memcpy(rows, &n, 8);
+  for (int64_t row = 0; row < n; row++) {
+    const int64_t i = from + row;
+    rows[8 + row * ROW] = !validity || (validity[i / 8] >> (i % 8) & 1);
+    if (!w->is_text) memcpy(rows + 8 + row * ROW + 1, words + 8 * i, 8);
+  }
+  if (IS(READS_BEHIND)) rows[8] |= words[8 * (from + n)] == 1 && words[8 * (from + n) + 64] == 1 ? 1 : 0;
+  code = write_bytes(w, rows, 8 + (size_t)n * ROW, err);
+  free(rows);
+  return code;
+}
+
+static crossdock_code write(crossdock_writer* self, const crossdock_call* call, crossdock_batch* batch,
+                            crossdock_capsules* out, crossdock_error* err) {
+  writer* w = self->private_data;
+  const struct ArrowArray* root = &batch->array.array;
+  const struct ArrowArray* values = root->n_children == 1 ? root->children[0] : NULL;
+  crossdock_code code = base_cancelled(call, err);
+  (void)out;
+  if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: one column was expected");
+  for (int64_t row = 0; code == CROSSDOCK_OK && row < root->length; row += MOST_ROWS) {
+    const int64_t left = root->length - row;
+    code = write_frame(w, values, root->offset + values->offset + row, left < MOST_ROWS ? left : MOST_ROWS, err);
+  }
+  if (IS(KEPT_BATCH_LOST) && code == CROSSDOCK_OK) {
+    release_taken(&w->kept);
+    w->kept = *batch;
+    batch->array.array.release = NULL;
+  }
+  release_taken(batch);
+  return code;
+}
+
+static crossdock_code finish(crossdock_writer* self, const crossdock_call* call, crossdock_capsules* out,
+                             crossdock_error* err) {
+  writer* w = self->private_data;
+  const uint64_t end = UINT64_MAX;
+  (void)call, (void)out;
+  release_taken(&w->kept);
+  return write_bytes(w, &end, sizeof end, err);
+}
+
+static void release_writer(crossdock_writer* self) {
+  writer* w = self->private_data;
+  w->sink.release(&w->sink);
+  free(w);
+  self->release = NULL;
+}
+
+crossdock_code base_rows_begin(crossdock_instance* instance, const struct ArrowSchema* schema, crossdock_sink* sink,
+                               crossdock_writer* out, crossdock_error* err) {
+  writer* w = calloc(1, sizeof *w);
+  crossdock_writer made = {.private_data = w};
+  crossdock_code code = CROSSDOCK_OK;
+  uint32_t bytes;
+  (void)instance;
+  if (!w) {
+    sink->release(sink);
+    return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a writer");
+  }
+  w->sink = *sink;
+  if (!base_rows_hold(schema)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-rows holds one column of Int64");
+  if (code == CROSSDOCK_OK) {
+    const char* name = schema->children[0]->name;
+    bytes = (uint32_t)strlen(name);
+    code = write_bytes(w, "BASEROWS", 8, err);
+    if (code == CROSSDOCK_OK) code = write_bytes(w, &bytes, sizeof bytes, err);
+    if (code == CROSSDOCK_OK) code = write_bytes(w, name, bytes, err);
+  }
+  if (code != CROSSDOCK_OK) {
+    release_writer(&made);
+    return code;
+  }
+  out->write = write;
+  out->finish = finish;
+  out->release = release_writer;
+  out->private_data = w;
+  return CROSSDOCK_OK;
+}

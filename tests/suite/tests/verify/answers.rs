@@ -1,0 +1,81 @@
+//! What the command says, and with which exit status it ends.
+
+use std::process::Command;
+
+use crossdock_tests::{built_file, command, crossdock};
+use serde_json::Value;
+
+use crate::bad::build;
+use crate::bad_cases;
+
+#[test]
+fn a_failure_tells_how_to_see_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build(folder.path(), Some("NULL_DROPPED"));
+    let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--seed", "7", "--timeout", "120"]);
+    let failed = report["cases"].as_array().unwrap().iter().find(|case| case["outcome"] == "failed").unwrap();
+    assert_eq!(failed["name"], "importer.values");
+    let replay = failed["replay"].as_str().unwrap().strip_prefix("crossdock ").unwrap();
+    let replay = format!("{} {replay} --json", built_file("crossdock").display());
+    let again =
+        Command::new("sh").args(["-c", &replay]).env_remove("CROSSDOCK_PLUGIN_PATH").output().unwrap();
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["cases"].as_array().unwrap().len(), 1);
+    for key in ["name", "device", "outcome", "place", "expected", "got"] {
+        assert_eq!(again["cases"][0][key], failed[key], "{key}");
+    }
+}
+
+#[test]
+fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build(folder.path(), Some("THROWS"));
+    let junit = folder.path().join("report.xml");
+    let mut verify = command(&["verify", plugin.to_str().unwrap(), "--case", "calls.*", "--device", "cpu"]);
+    let out = verify.arg("--junit").arg(&junit).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let stdout = String::from_utf8(out.stdout).unwrap();
+    let expected = [
+        "passed    calls.cancelled_read\n",
+        "crashed   calls.cancelled_write: ended by SIGABRT\n",
+        "          rule: A writer whose call is cancelled answers CROSSDOCK_CANCELLED, and takes the batch.",
+        "          stderr: fatal runtime error",
+        "          again: crossdock verify ",
+        "2 passed, 1 failed, 0 skipped, with seed 1\n",
+    ];
+    for part in expected {
+        assert!(stdout.contains(part), "{part:?} is not in {stdout}");
+    }
+    let xml = std::fs::read_to_string(junit).unwrap();
+    assert!(xml.contains("tests=\"3\" failures=\"0\" errors=\"1\" skipped=\"0\""), "{xml}");
+    assert!(xml.contains("<testcase classname=\"calls\" name=\"cancelled_write\""), "{xml}");
+    assert!(xml.contains("<error type=\"crashed\" message=\"ended by SIGABRT\">crossdock verify "), "{xml}");
+}
+
+#[test]
+fn a_case_alone_does_not_ask_for_its_ground() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build(folder.path(), Some("COLUMN_DROPPED"));
+    let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "importer.values"]);
+    assert_eq!(bad_cases(&report), [("importer.values".to_string(), "failed".to_string())]);
+}
+
+#[test]
+fn cases_are_listed_with_their_rules_and_wrong_usage_is_told_from_failure() {
+    let list = crossdock(&["verify", "--list"]);
+    let text = String::from_utf8(list.stdout).unwrap();
+    assert!(list.status.success() && text.lines().count() > 50);
+    assert!(text.lines().all(|line| line.contains('.') && line.ends_with(')')), "{text}");
+
+    let plugin = built_file("libcrossdock_arrow_c_device_plugin.so");
+    let plugin = plugin.to_str().unwrap();
+    for arguments in [
+        &["verify"][..],
+        &["verify", "no-such-file.so"],
+        &["verify", plugin, "--case", "no-such-case"],
+        &["verify", plugin, "--device", "abacus"],
+        &["verify", plugin, "--sample", "no-such-file"],
+    ] {
+        assert_eq!(crossdock(arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}

@@ -1,0 +1,91 @@
+//! What the plugin of `tests/bad-plugins` can be built to do, and by which case it is found.
+
+/// A sin's name, the one case that it breaks, and how that ends.
+pub type Sin = (&'static str, &'static str, &'static str);
+
+pub const SINS: &[Sin] = &[
+    // The file and its entry.
+    ("NO_METADATA", "entry.metadata", "failed"),
+    ("NO_ENTRY", "entry.loads", "failed"),
+    ("ENTRY_SIZE", "entry.loads", "failed"),
+    ("ENTRY_MAGIC", "entry.loads", "failed"),
+    ("NO_DESTROY", "entry.loads", "failed"),
+    ("META_SIZES", "entry.loads", "failed"),
+    ("CREATE_KEEPS_HOST", "entry.create", "failed"),
+    ("BARE_CREATE_KEEPS_HOST", "entry.bare_host", "failed"),
+    ("FAILING_CREATE_KEEPS_HOST", "entry.failing_create", "failed"),
+    ("ANSWERS_ANY_INTERFACE", "entry.unknown_interface", "failed"),
+    // What it says that it can.
+    ("NO_OPEN", "interfaces.functions", "failed"),
+    ("NAME_NOT_UTF8", "interfaces.answers", "failed"),
+    ("LIST_CHANGES", "interfaces.same_answers", "failed"),
+    ("FORMAT_TWICE", "interfaces.once", "failed"),
+    ("METADATA_OUT_OF_DATE", "interfaces.metadata", "failed"),
+    // Failures.
+    ("ANY_FORMAT", "errors.unknown_format", "failed"),
+    ("ANY_OPTION", "errors.unknown_option", "failed"),
+    ("NO_MESSAGE", "errors.message", "failed"),
+    ("DANGLING_MESSAGE", "errors.message", "failed"),
+    ("MESSAGE_NOT_UTF8", "errors.message", "failed"),
+    ("OTHER_CODE", "errors.message", "failed"),
+    ("ERROR_OVERRUN", "errors.message", "failed"),
+    ("NEEDS_ERROR", "errors.without_struct", "crashed"),
+    ("OUT_ON_FAILURE", "errors.out_parameters", "failed"),
+    ("INPUT_LEFT", "errors.handed_over", "failed"),
+    ("SINK_LOST", "errors.handed_over", "failed"),
+    // Out.
+    ("PLAN_FORGETS_COLUMN", "exporter.plan", "failed"),
+    ("PLAN_PROMISES", "exporter.plan_kept", "failed"),
+    ("BATCH_LOST", "exporter.releases", "failed"),
+    ("BATCH_TWICE", "exporter.releases", "failed"),
+    ("KEPT_BATCH_LOST", "exporter.abandoned", "failed"),
+    ("METADATA_DROPPED", "exporter.schema", "failed"),
+    ("NULLS_EXPORTED_AS_VALUES", "exporter.values", "failed"),
+    ("COPY_CALLED_ZERO_COPY", "exporter.zero_copy", "failed"),
+    ("SINK_ERROR_IGNORED", "exporter.failing_sink", "failed"),
+    // In.
+    ("COLUMN_DROPPED", "importer.schema", "failed"),
+    ("LAST_ROW_DROPPED", "importer.values", "failed"),
+    ("NULL_DROPPED", "importer.values", "failed"),
+    ("NULL_COUNT", "importer.null_counts", "failed"),
+    ("THIRD_BATCH_DROPPED", "importer.batches", "failed"),
+    ("SCHEMA_LOST", "importer.releases", "failed"),
+    ("ARRAY_TWICE", "importer.releases", "failed"),
+    ("REST_LOST", "importer.abandoned", "failed"),
+    ("EXITS", "importer.abandoned", "exited"),
+    ("SOURCE_ERROR_IGNORED", "importer.failing_source", "failed"),
+    ("PIPE_REREAD", "importer.pipe", "failed"),
+    ("SHORT_SOURCE_FILLED", "importer.short_source", "failed"),
+    ("ASSERTS_ON_BYTES", "hostile.bytes", "crashed"),
+    // What outlives what.
+    ("BATCH_NEEDS_INSTANCE", "lifetimes.batch", "crashed"),
+    ("CAPSULE_NEEDS_INSTANCE", "lifetimes.capsule", "crashed"),
+    ("GLOBAL_HOST", "lifetimes.host", "failed"),
+    // The host's memory.
+    ("BLOCK_LOST", "memory.blocks", "failed"),
+    ("STREAM_LOST", "memory.work", "failed"),
+    ("HOST_REFERENCE_LOST", "memory.references", "failed"),
+    ("BLOCK_TWICE", "memory.handles", "failed"),
+    ("BORROWED_STREAM_DESTROYED", "memory.handles", "failed"),
+    ("WRITES_BEHIND", "memory.bounds", "failed"),
+    ("READS_BEHIND", "memory.reads", "crashed"),
+    ("DEFAULT_STREAM", "memory.stream", "failed"),
+    ("BLOCK_LOST_ON_FAILURE", "memory.failing", "failed"),
+    ("BLOCK_FREED_WITH_FREE", "memory.failing", "crashed"),
+    // What a call tells.
+    ("CANCEL_IGNORED_READING", "calls.cancelled_read", "failed"),
+    ("CANCEL_IGNORED_WRITING", "calls.cancelled_write", "failed"),
+    ("THROWS", "calls.cancelled_write", "crashed"),
+    ("NEVER_ENDS", "calls.wishes", "timed out"),
+    ("BUDGET_CUTS_ROWS", "calls.wishes", "failed"),
+    // Other releases, and several at once.
+    ("EXACT_HOST", "structs.later_host", "failed"),
+    ("NEEDS_LATER_MEMORY", "structs.earlier_host", "crashed"),
+    ("SIZE_OVERWRITTEN", "structs.longer_places", "failed"),
+    ("STATIC_CURSOR", "concurrency.interleaved", "failed"),
+    // Encodings.
+    ("ANY_ENCODING", "encoding.unknown_id", "failed"),
+    ("LOOKS_AT_DEVICE_MEMORY", "encoding.lying_nodes", "crashed"),
+    ("PROGRAM_DIFFERS", "encoding.samples", "failed"),
+    ("ASSERTS_ON_NODES", "encoding.changed_samples", "crashed"),
+];
