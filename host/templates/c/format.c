@@ -164,6 +164,12 @@ static void release_reader(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
+/* Whether the caller expects these columns, or none in particular. */
+static int is_expected(const struct ArrowSchema* schema) {
+  return !schema || (schema->n_children == 1 && strcmp(schema->children[0]->name, "line") == 0 &&
+                     strcmp(schema->children[0]->format, "z") == 0);
+}
+
 /* Takes what is in `input`, on failure too. */
 static crossdock_code open_source(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                                   const crossdock_input* input, const struct ArrowSchema* schema,
@@ -171,13 +177,14 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
                                   crossdock_error* err) {
   reader* r = calloc(1, sizeof *r);
   if (r) r->rest = malloc(2 * CHUNK_BYTES);
-  (void)instance, (void)call, (void)format, (void)schema, (void)options;
-  if (!r || !r->rest || !input->source || n_options > 0) {
+  (void)instance, (void)call, (void)options;
+  if (!r || !r->rest || !input->source || n_options > 0 || !is_expected(schema) ||
+      format.bytes != strlen("@NAME@") || memcmp(format.data, "@NAME@", format.bytes) != 0) {
     if (input->source) input->source->release(input->source);
     if (input->capsules) input->capsules->release(input->capsules);
     if (r) free(r->rest);
     free(r);
-    return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected a file or a pipe to read from, no options, and memory");
+    return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected that format, a file or a pipe to read from, no options and no other columns");
   }
   r->source = *input->source; /* a move: the bytes, then the old one's release is NULL */
   input->source->release = NULL;

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, export_batch, export_schema};
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, call_stream, export_batch, export_schema, import_schema_ref,
+};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchStream, Call, Error, Format, Host, Importer, Input, Options, Owned, Plugin, Result,
@@ -52,12 +54,12 @@ impl Importer for Reading {
     fn open(
         &self,
         _call: &Call<'_>,
-        _format: &str,
+        format: &str,
         input: Input,
-        _schema: Option<&abi::ArrowSchema>,
+        expected: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        self.formats[0].check_options(options)?;
+        Format::named(&self.formats, format)?.check_options(options)?;
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument(
                 "@NAME@ is read from a source, and capsules were given",
@@ -68,6 +70,15 @@ impl Importer for Reading {
             DataType::Int64,
             false,
         )]));
+        // SAFETY: the caller's schema, alive for the call.
+        let expected = expected.map(|expected| unsafe { import_schema_ref(expected) });
+        if let Some(expected) = expected.transpose()?
+            && expected != *schema
+        {
+            return Err(Error::invalid_argument(format!(
+                "@NAME@: expected {expected}, got {schema}"
+            )));
+        }
         Ok(Box::new(Reader {
             source,
             memory: self.memory.clone(),

@@ -69,6 +69,17 @@ fn the_page_s_commands_build_its_c_plugin_and_try_it() {
 }
 
 #[test]
+fn both_plugins_keep_the_rules() {
+    let (folder, _) = lines();
+    let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
+    std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
+    for plugin in [folder.path().join("libcrossdock_lines_plugin.so"), numbers] {
+        let out = crossdock(&["verify", text(&plugin), "--timeout", "120"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    }
+}
+
+#[test]
 fn the_c_plugin_reads_and_writes_and_says_what_is_wrong() {
     let (folder, _) = lines();
     let plugin = folder.path().join("libcrossdock_lines_plugin.so");

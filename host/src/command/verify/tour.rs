@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock::api::{
     BatchStreamHandle, CallSettings, Capsule, Capsules, Code, Device, Error, Format, Input, Options, Owned,
@@ -16,15 +16,15 @@ use crossdock_memory::Memory;
 use super::case::{Check, Stop, failed, skipped};
 use super::lent::{self, Bytes, Counts, Kind, Written};
 use super::subject::{Ground, Subject};
-use super::tables::{Form, columns, together};
+use super::tables::{FORMS, Form, columns, together};
 
 /// A format that the suite can have read.
 pub struct Readable {
     pub format: Format,
     /// How Arrow arrays are fed to it; without it, what the plugin itself writes is.
     pub kind: Option<Kind>,
-    /// Whether a column alone has no name in what the plugin writes.
-    nameless: bool,
+    /// What a column is called when it comes back, where the format has no place for its name.
+    renamed: Option<String>,
 }
 
 /// What a writer gave.
@@ -40,18 +40,14 @@ pub struct Read {
 }
 
 /// The formats that the plugin reads and the suite has something for.
-pub fn readable(subject: &Subject) -> Check<Vec<Readable>> {
+pub fn readable(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
     let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
     let written = writable(subject).unwrap_or_default();
     let known = formats.iter().filter_map(|format| {
         let kind = Kind::of(format);
         let own = written.iter().any(|other| other.name == format.name);
-        let readable = || Readable {
-            format: format.clone(),
-            kind,
-            nameless: kind.is_none() && is_nameless(subject, format),
-        };
-        (kind.is_some() || own).then(readable)
+        let renamed = || if kind.is_none() { column_name(ground, subject, format) } else { None };
+        (kind.is_some() || own).then(|| Readable { format: format.clone(), kind, renamed: renamed() })
     });
     let known: Vec<_> = known.collect();
     if known.is_empty() {
@@ -60,12 +56,31 @@ pub fn readable(subject: &Subject) -> Check<Vec<Readable>> {
     Ok(known)
 }
 
-/// Formats of single columns have no place for a name: they give one without, and refuse a schema with one.
-fn is_nameless(subject: &Subject, format: &Format) -> bool {
-    let number: ArrayRef = Arc::new(Int64Array::from(vec![1i64]));
-    let Ok(named) = RecordBatch::try_from_iter([("number", number)]) else { return false };
-    !comes_back(subject, format, &named)
-        && nameless(&named).is_some_and(|table| comes_back(subject, format, &table))
+/// A format may have a name of its own for its column, or none, and then refuses a schema with another.
+fn column_name(ground: &Ground, subject: &Subject, format: &Format) -> Option<String> {
+    let all = columns(&mut ground.random(), FORMS[0]);
+    let accepted = ground.accepted(subject, format, all).ok()?;
+    if accepted.iter().any(|column| comes_back(subject, format, column)) {
+        return None;
+    }
+    let own_name = |column: &RecordBatch| {
+        let (call, counts) = (subject.call(), Counts::default());
+        let none = write(subject, &call, format, &column.schema(), &[], &counts).ok()?;
+        let mut stream = open(subject, &call, format, none.into_input(), None).ok()?;
+        let schema = import_schema(&stream.schema().ok()?).ok()?;
+        let [field] = schema.fields().as_ref() else { return None };
+        let renamed = renamed(column, field.name())?;
+        comes_back(subject, format, &renamed).then(|| field.name().clone())
+    };
+    let nameless =
+        |column: &RecordBatch| comes_back(subject, format, &renamed(column, "")?).then(String::new);
+    accepted.iter().find_map(|column| nameless(column).or_else(|| own_name(column)))
+}
+
+/// The same column under another name.
+fn renamed(column: &RecordBatch, name: &str) -> Option<RecordBatch> {
+    let field = column.schema().field(0).clone().with_name(name);
+    RecordBatch::try_new(Arc::new(Schema::new(vec![field])), column.columns().to_vec()).ok()
 }
 
 /// Whether what is written of such a column may be asked to be one again. What cannot be written so is another case's.
@@ -79,16 +94,10 @@ fn comes_back(subject: &Subject, format: &Format, column: &RecordBatch) -> bool 
     }
 }
 
-/// The same column without a name.
-fn nameless(column: &RecordBatch) -> Option<RecordBatch> {
-    let field = column.schema().field(0).clone().with_name("");
-    RecordBatch::try_new(Arc::new(Schema::new(vec![field])), column.columns().to_vec()).ok()
-}
-
 /// The formats of bytes that the plugin both reads and writes.
-pub fn byte_formats(subject: &Subject) -> Check<Vec<Readable>> {
+pub fn byte_formats(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
     let own = |readable: &Readable| readable.kind.is_none() && readable.format.bytes;
-    let formats: Vec<_> = readable(subject)?.into_iter().filter(own).collect();
+    let formats: Vec<_> = readable(ground, subject)?.into_iter().filter(own).collect();
     if formats.is_empty() {
         return Err(skipped("the plugin has no format of bytes that it reads and writes"));
     }
@@ -143,7 +152,10 @@ impl Ground {
         if readable.kind.is_some() {
             return Ok(together(&all).into_iter().collect());
         }
-        let all = if readable.nameless { all.iter().filter_map(nameless).collect() } else { all };
+        let all = match &readable.renamed {
+            Some(name) => all.iter().filter_map(|column| renamed(column, name)).collect(),
+            None => all,
+        };
         let accepted = self.accepted(subject, &readable.format, all)?;
         // A format may write a type in the place of another, and then refuses to have been given that one.
         let (kept, refused): (Vec<_>, Vec<_>) =

@@ -87,6 +87,10 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+fn assert_keeps_the_rules(plugin: &Path) {
+    assert_done(&crossdock(&["verify", text(plugin), "--timeout", "120"]));
+}
+
 /// What both languages' encodings decode: integers less a reference; here as the values of a dictionary of ours.
 fn assert_decodes(plugin: &Path, id: &'static str) {
     let stored: Vec<u8> = [1i32, -2, 0].iter().flat_map(|value| value.to_ne_bytes()).collect();
@@ -108,6 +112,7 @@ fn assert_decodes(plugin: &Path, id: &'static str) {
             assert_eq!(*array, Int32Array::from(vec![1000, 1001, 998, 998]), "{device}");
         }
     }
+    assert_keeps_the_rules(plugin);
     let explained = crossdock(&["plugins", "--explain", "--plugins", text(plugin)]);
     assert!(assert_done(&explained).contains(&format!("  decodes: {id}\n")));
 }
@@ -121,6 +126,7 @@ fn assert_reads(plugin: &Path, folder: &Path, ending: &str) {
         let table = Table::read(&session, &input).unwrap();
         assert_eq!(table.rows(), 3, "{device}");
     }
+    assert_keeps_the_rules(plugin);
     let output = folder.join("out.arrow");
     let out = crossdock(&["convert", text(&input), text(&output), "--plugins", text(plugin), "--quiet"]);
     assert_done(&out);

@@ -54,7 +54,7 @@ fn judge(place: String, answer: Result<&str, Error>) -> Check {
 
 fn cancelled_read(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(&subject)? {
+    for readable in tour::readable(ground, &subject)? {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
         let given = ground.table_for(&readable.format, &table)?;
         let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
@@ -88,7 +88,7 @@ fn cancelled_write(ground: &Ground) -> Check {
 
 fn wishes(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(&subject)? {
+    for readable in tour::readable(ground, &subject)? {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
         let given = ground.table_for(&readable.format, &table)?;
         let call = CallSettings {

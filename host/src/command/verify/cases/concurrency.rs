@@ -49,7 +49,7 @@ fn tables(ground: &Ground, subject: &Subject, readable: &Readable) -> Check<Vec<
 
 fn interleaved(ground: &Ground) -> Check {
     let [one, other] = [ground.subject()?, ground.subject()?];
-    for readable in tour::readable(&one)? {
+    for readable in tour::readable(ground, &one)? {
         for second in [&one, &other] {
             let tables = tables(ground, &one, &readable)?;
             let [left, right] = tables.as_slice() else { continue };
@@ -100,7 +100,7 @@ const THREADS: usize = 4;
 fn threads(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
-    let formats = tour::readable(&subject)?;
+    let formats = tour::readable(ground, &subject)?;
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {

@@ -223,7 +223,7 @@ fn exported(
     Ok(())
 }
 
-/// Whether a table with nulls may be refused so: a plan sees schemas alone.
+/// Whether a table with nulls and odd texts may be refused so: a plan sees schemas alone.
 pub fn refuses_nulls(error: &Error) -> bool {
     matches!(error.code(), Code::UNSUPPORTED | Code::INVALID_ARGUMENT | Code::BAD_DATA)
 }

@@ -95,7 +95,7 @@ fn each(
     forms: &[Form],
     mut visit: impl FnMut(&str, &Readable, &RecordBatch, tour::Read) -> Check,
 ) -> Check {
-    for readable in tour::readable(subject)? {
+    for readable in tour::readable(ground, subject)? {
         for form in forms {
             for table in ground.tables(subject, &readable, *form)? {
                 let types = table.schema().field(0).data_type().clone();
@@ -194,7 +194,7 @@ fn one_table(
 
 fn batches(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(&subject)? {
+    for readable in tour::readable(ground, &subject)? {
         let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
         let schema = table.schema();
         for n in [3, 0] {
@@ -222,7 +222,7 @@ fn batches(ground: &Ground) -> Check {
 
 fn releases(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(&subject)? {
+    for readable in tour::readable(ground, &subject)? {
         let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
         let counts = Counts::default();
         let place = format!("'{}'", readable.format.name);
@@ -240,7 +240,7 @@ fn releases(ground: &Ground) -> Check {
 
 fn abandoned(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(&subject)? {
+    for readable in tour::readable(ground, &subject)? {
         let Some((table, batches)) = one_table(ground, &subject, &readable)? else { continue };
         let given = [batches.clone(), batches].concat();
         for taken in [0, 1] {
@@ -273,7 +273,7 @@ pub fn written(
     subject: &Subject,
     mut visit: impl FnMut(&Readable, &RecordBatch, &[u8]) -> Check,
 ) -> Check {
-    for readable in tour::byte_formats(subject)? {
+    for readable in tour::byte_formats(ground, subject)? {
         let Some((table, batches)) = one_table(ground, subject, &readable)? else { continue };
         let (call, counts) = (subject.call(), Counts::default());
         let given = tour::write(subject, &call, &readable.format, &table.schema(), &batches, &counts);

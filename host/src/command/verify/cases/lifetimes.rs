@@ -41,7 +41,7 @@ pub const CASES: &[Case] = &[
 
 /// The instance is destroyed with a batch still there, as a host may that nobody holds a reference to.
 fn batch(ground: &Ground) -> Check {
-    let formats = tour::readable(&ground.subject()?)?;
+    let formats = tour::readable(ground, &ground.subject()?)?;
     for readable in &formats {
         let subject = ground.subject()?;
         let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
@@ -114,7 +114,7 @@ fn capsule(ground: &Ground) -> Check {
 fn host(ground: &Ground) -> Check {
     // What is kept of the first one's host would be used by the second.
     let [first, second] = [ground.subject()?, ground.subject()?];
-    let formats = tour::readable(&first)?;
+    let formats = tour::readable(ground, &first)?;
     let run = |subject: &Subject| -> Check {
         for readable in &formats {
             let Some(table) = ground.first_table(subject, readable, FORMS[0])? else { continue };

@@ -94,7 +94,7 @@ pub const CASES: &[Case] = &[
 /// Everything that the suite has for the plugin, in and out, once.
 pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
     for form in forms {
-        if let Ok(formats) = tour::readable(subject) {
+        if let Ok(formats) = tour::readable(ground, subject) {
             for readable in formats {
                 for table in ground.tables(subject, &readable, *form)?.iter().take(8) {
                     drop(tour::round(ground, subject, &readable, table, &Counts::default())?);
@@ -140,7 +140,7 @@ fn reads(ground: &Ground) -> Check {
                 drop(tour::write(&subject, &call, &format, &column.schema(), &batches, &counts));
             }
         }
-        for readable in tour::readable(&subject).unwrap_or_default() {
+        for readable in tour::readable(ground, &subject).unwrap_or_default() {
             let Some(kind) = readable.kind else { continue };
             let Some(table) = ground.first_table(&subject, &readable, *form)? else { continue };
             let batches = ground.table(&guard(&table)?, Device::CPU)?;

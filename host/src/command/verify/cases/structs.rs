@@ -44,7 +44,7 @@ fn host(ground: &Ground, wishes: Wishes) -> Check {
         Err(error) => return Err(failed("create", "an instance", error)),
     };
     memory::tour(ground, &subject, &FORMS[..2])?;
-    let formats = tour::readable(&subject).unwrap_or_default();
+    let formats = tour::readable(ground, &subject).unwrap_or_default();
     for readable in formats.iter().filter(|readable| readable.kind.is_some()) {
         let Some(table) = together(&columns(&mut ground.random(), FORMS[1])) else { continue };
         let read = tour::round(ground, &subject, readable, &table, &Counts::default())?;
@@ -57,7 +57,7 @@ fn host(ground: &Ground, wishes: Wishes) -> Check {
 
 fn places(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    let formats = tour::readable(&subject)?;
+    let formats = tour::readable(ground, &subject)?;
     let kinds = formats.iter().filter_map(|readable| readable.kind.map(|kind| (readable, kind)));
     let kinds: Vec<(&tour::Readable, Kind)> = kinds.collect();
     if kinds.is_empty() {
