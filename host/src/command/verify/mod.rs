@@ -61,7 +61,8 @@ pub struct Verify {
     /// How many cases run at once [default: as many as the machine has processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     jobs: Option<u32>,
-    /// An encoded array (.cdenc) with nodes of the plugin's encodings: decoded, and changed, by the cases of `encoding`
+    /// A file of a format that the plugin reads, or an encoded array (.cdenc) with nodes of its encodings: read, decoded, and
+    /// changed
     #[arg(long = "sample", value_name = "FILE")]
     samples: Vec<PathBuf>,
     /// Prints the results as JSON

@@ -2,14 +2,27 @@
 
 use std::path::Path;
 
+use arrow_schema::{DataType, Field};
+use crossdock::Host;
+use crossdock_arrays::export_field;
+use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
 use crossdock_tests::{built_file, csv_plugin, example_plugin};
 
-use crate::{bad_cases, verify};
+use crate::{bad_cases, passed, verify};
 
 /// On the CPU, and on `cuda:0` where there is a driver.
 #[track_caller]
 fn assert_keeps_every_rule(plugin: &Path) {
-    let (out, report) = verify(plugin, &["--timeout", "120"]);
+    assert_keeps_with(plugin, &[], &[]);
+}
+
+/// The same with more arguments; these cases are not skipped.
+#[track_caller]
+fn assert_keeps_with(plugin: &Path, arguments: &[&str], run: &[&str]) {
+    let (out, report) = verify(plugin, &[&["--timeout", "120"], arguments].concat());
+    for case in run {
+        assert!(passed(&report, case), "{case} did not run: {report}");
+    }
     let bad = report["cases"].as_array().unwrap().iter();
     let bad: Vec<_> = bad.filter(|case| case["replay"].is_string()).map(ToString::to_string).collect();
     assert_eq!(bad_cases(&report), [], "{}", bad.join("\n"));
@@ -33,12 +46,50 @@ fn dlpack_keeps_every_rule() {
 
 #[test]
 fn encodings_keeps_every_rule() {
-    assert_keeps_every_rule(&built_file("libcrossdock_encodings_plugin.so"));
+    let folder = tempfile::tempdir().unwrap();
+    let sample = folder.path().join("sample.cdenc");
+    std::fs::write(&sample, tree()).unwrap();
+    let run = ["encoding.samples", "encoding.changed_samples", "hostile.samples", "hostile.bytes"];
+    let plugin = built_file("libcrossdock_encodings_plugin.so");
+    assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
+}
+
+/// 200 integers above 1000, some of them null, as a frame of reference over what holds them.
+fn tree() -> Vec<u8> {
+    let host = Host::builder().plugins(built_file("libcrossdock_encodings_plugin.so")).build().unwrap();
+    let session = host.session().open().unwrap();
+    let buffer = |bytes: Vec<u8>| {
+        let copy = |to: &mut [u8]| {
+            to.copy_from_slice(&bytes);
+            Ok(())
+        };
+        let buffer = session.memory().alloc_with(session.stream(), bytes.len(), copy).unwrap();
+        buffer.freeze(session.stream()).unwrap().to_encoded()
+    };
+    let node = |id: &str, data_type, nullable, metadata: &[u8], n_buffers, n_children| NodeParts {
+        encoding: id.into(),
+        logical_type: LogicalType::Schema(export_field(&Field::new("", data_type, nullable)).unwrap()),
+        length: 200,
+        metadata: metadata.into(),
+        n_buffers,
+        n_children,
+    };
+    let nodes = vec![
+        // A reference of 1000: a protobuf's field 3, zigzag.
+        node("fastlanes.for", DataType::Int32, true, &[0x18, 0xd0, 0x0f], 0, 1),
+        node("vortex.primitive", DataType::Int32, true, &[], 1, 1),
+        node("vortex.bool", DataType::Boolean, false, &[], 1, 0),
+    ];
+    let buffers = vec![buffer((0..200i32).flat_map(i32::to_le_bytes).collect()), buffer(vec![0xb7; 25])];
+    session.encoded_to_bytes(EncodedArray::new(nodes, buffers).unwrap()).unwrap()
 }
 
 #[test]
 fn the_example_in_c_keeps_every_rule() {
-    assert_keeps_every_rule(&csv_plugin());
+    let folder = tempfile::tempdir().unwrap();
+    let sample = folder.path().join("sample.csv");
+    std::fs::write(&sample, "name,when\n\"a, b\",2024-02-29\n,\nlast,1970-01-01\n").unwrap();
+    assert_keeps_with(&csv_plugin(), &["--sample", sample.to_str().unwrap()], &["hostile.samples"]);
 }
 
 #[test]

@@ -1,63 +1,126 @@
-//! Bytes that somebody damaged.
+//! Bytes that somebody damaged, and those of strangers.
 
-use arrow_array::RecordBatch;
-use crossdock::api::{CallSettings, Device, Error, Input, Result, Validate};
-use crossdock_arrays::{Level, import_batch, import_schema, validate};
+use std::path::Path;
+use std::sync::Arc;
 
-use super::super::case::{Case, Check, failed};
+use arrow_schema::SchemaRef;
+use crossdock::api::{CallSettings, Device, Error, Format, Input, Result, Validate};
+use crossdock_arrays::{DeviceBatch, Level, import_batch, import_schema, validate};
+
+use super::super::case::{Case, Check, failed, skipped};
 use super::super::lent::Bytes;
-use super::super::subject::{Ground, Subject};
-use super::super::tour::{self, Readable};
+use super::super::subject::{Ground, Subject, looked};
+use super::super::tour::{self, Read};
 use super::importer::written;
 
-pub const CASES: &[Case] = &[Case {
-    name: "hostile.bytes",
-    rule: "Bytes that were cut or changed give batches that keep the specification, or an error; they end, and nothing is left \
-           behind.",
-    stands: "CROSSDOCK_BAD_DATA",
-    ground: &["importer.values", "memory.blocks", "memory.work", "memory.references"],
-    on_devices: true,
-    check: bytes,
-}];
+pub const CASES: &[Case] = &[
+    Case {
+        name: "hostile.samples",
+        rule: "A sample of a format that the plugin reads gives batches that keep the specification, the same each time, and \
+               nothing is left behind.",
+        stands: "crossdock_importer.open",
+        ground: &["errors.message"],
+        on_devices: true,
+        check: samples,
+    },
+    Case {
+        name: "hostile.bytes",
+        rule: "Bytes that were cut or changed give batches that keep the specification, or an error; they end, and nothing is \
+               left behind.",
+        stands: "CROSSDOCK_BAD_DATA",
+        ground: &["importer.values", "memory.blocks", "memory.work", "memory.references", "hostile.samples"],
+        on_devices: true,
+        check: bytes,
+    },
+];
+
+/// The samples that a format of the plugin's is known by.
+fn known(ground: &Ground, subject: &Subject) -> Check<Vec<(Format, String, Vec<u8>)>> {
+    let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
+    let mut known = Vec::new();
+    for file in &ground.samples {
+        let bytes = std::fs::read(file).map_err(|error| skipped(format!("'{}': {error}", file.display())))?;
+        let is_its =
+            |format: &&Format| format.bytes && (format.matches(&bytes) || ends(file, &format.endings));
+        if let Some(format) = formats.iter().find(is_its) {
+            known.push((format.clone(), file.display().to_string(), bytes));
+        }
+    }
+    Ok(known)
+}
+
+fn ends(file: &Path, endings: &[String]) -> bool {
+    let name = file.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    endings.iter().any(|ending| name.ends_with(ending.as_str()))
+}
+
+fn samples(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let known = known(ground, &subject)?;
+    if known.is_empty() {
+        return Err(skipped("no sample of a format that the plugin reads (--sample FILE)"));
+    }
+    for (format, file, bytes) in &known {
+        let read = |map: bool| -> Check<Vec<DeviceBatch>> {
+            let source = Bytes { map, ..Bytes::of(bytes) };
+            let input = Input::Source(source.source());
+            let read = tour::read(ground, &subject, format, input, None);
+            Ok(read.map_err(|error| failed(file, "a table", error))?.batches)
+        };
+        let (first, second) = (read(false)?, read(true)?);
+        for batch in &first {
+            validate(batch, Level::Full, subject.stream()).map_err(looked(file))?;
+        }
+        if let Some(schema) = second.first().map(|batch| batch.schema().clone()) {
+            let again = Read { schema, batches: second };
+            let difference = tour::difference(&subject, &again, &first).map_err(looked(file))?;
+            difference.map_or(Ok(()), |words| Err(failed(file, "the same values again", words)))?;
+        }
+    }
+    super::entry::nothing_left(subject.end(), "samples that were read")
+}
 
 const MUTANTS: usize = 150;
 
 fn bytes(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    let done = written(ground, &subject, |readable, table, bytes| {
+    let mut seeds: Vec<(Format, Option<SchemaRef>, Vec<u8>)> = Vec::new();
+    let own = written(ground, &subject, |readable, table, bytes| {
+        seeds.push((readable.format.clone(), tour::expected(readable, &table.schema()), bytes.to_vec()));
+        Ok(())
+    });
+    seeds.extend(known(ground, &subject)?.into_iter().map(|(format, _, bytes)| (format, None, bytes)));
+    if seeds.is_empty() {
+        own?;
+    }
+    for (format, asked, bytes) in &seeds {
         let mut random = ground.random();
         let step = (bytes.len() / 24).max(1);
         let cut = (0..bytes.len()).step_by(step).map(|n| bytes[..n].to_vec()).collect::<Vec<_>>();
         let changed: Vec<_> = (0..MUTANTS).map(|_| random.mutated(bytes)).collect();
         for hostile in cut.into_iter().chain(changed) {
+            let place = format!("'{}', {} hostile bytes", format.name, hostile.len());
             let source = Bytes { map: random.below(2) == 0, ..Bytes::of(&hostile) };
-            let place = format!("'{}', {} hostile bytes", readable.format.name, hostile.len());
-            look_through(ground, &subject, readable, table, source)
+            look_through(ground, &subject, format, asked.as_ref(), source)
                 .map_err(|error| failed(place, "batches that keep the specification, or an error", error))?;
         }
-        Ok(())
-    });
-    let watch = subject.end();
-    done?;
-    super::entry::nothing_left(watch, "after hostile bytes")
+    }
+    super::entry::nothing_left(subject.end(), "after hostile bytes")
 }
 
 /// Reads what may be nonsense. Errors of the plugin are as they should be; those of what it gave are not.
 fn look_through(
     ground: &Ground,
     subject: &Subject,
-    readable: &Readable,
-    table: &RecordBatch,
+    format: &Format,
+    asked: Option<&SchemaRef>,
     source: Bytes,
 ) -> Result<()> {
     let call = CallSettings { validate: Validate::Full, ..subject.call() };
-    let asked = tour::expected(readable, &table.schema());
     let input = Input::Source(source.source());
-    let Ok(mut stream) = tour::open(subject, &call, &readable.format, input, asked.as_ref()) else {
-        return Ok(());
-    };
+    let Ok(mut stream) = tour::open(subject, &call, format, input, asked) else { return Ok(()) };
     let Ok(raw) = stream.schema() else { return Ok(()) };
-    let schema = std::sync::Arc::new(import_schema(&raw)?);
+    let schema = Arc::new(import_schema(&raw)?);
     let session = ground.session(Device::CPU).map_err(|_| Error::internal("no session"))?;
     while let Ok(Some(batch)) = stream.next(&call) {
         let batch = import_batch(batch, &schema, session.memory())?;
