@@ -87,8 +87,9 @@ fn the_plugin_without_a_sin_keeps_every_rule() {
     let folder = tempfile::tempdir().unwrap();
     let sample = sample(folder.path());
     let plugin = build(folder.path(), None);
-    let arguments = ["--device", "cpu", "--timeout", "120", "--sample", sample.to_str().unwrap()];
-    let (out, report) = verify(&plugin, &arguments);
+    let devices = ["--device", "cpu", "--device", "untouchable"];
+    let arguments = ["--timeout", "120", "--sample", sample.to_str().unwrap()];
+    let (out, report) = verify(&plugin, &[&devices[..], &arguments].concat());
     assert_eq!(bad_cases(&report), []);
     assert_eq!(out.status.code(), Some(0));
     // Its sins would not be found by cases that do not run.

@@ -184,8 +184,8 @@ fn samples(ground: &Ground) -> Check {
         };
         let (cpu, expected) = on(Device::CPU)?;
         for device in [Device::UNTOUCHABLE, ground.device] {
-            let (_, got) = on(device)?;
-            let difference = first_difference(&got, &expected, cpu.stream());
+            let (there, got) = on(device)?;
+            let difference = first_difference(&got, &expected, there.stream());
             let difference = difference.map_err(|error| failed(&place, "an array", error))?;
             if let Some(words) = difference {
                 return Err(failed(format!("{place} on {device}"), "the values as on cpu", words));

@@ -170,6 +170,32 @@ unsafe extern "C" fn free(
     }
 }
 
+unsafe extern "C" fn copy(
+    memory: *const abi::Memory,
+    stream: *mut abi::Stream,
+    copies: *const abi::Copy,
+    n_copies: usize,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: see `inner`.
+    let inner = unsafe { inner(memory) };
+    if let Err(error) = inner.shared.may_fail("copy") {
+        // SAFETY: the plugin's error struct.
+        return unsafe { refuse(error, err) };
+    }
+    // What a format that leaves the call's device out does in host memory has no stream of that device to go onto.
+    let here = inner.shared.session.device;
+    let is_here = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
+        // SAFETY: the plugin's list has as many as it says.
+        let copy = unsafe { &*copies.add(i) };
+        copy.to_device == here || copy.from_device == here
+    });
+    if is_here {
+        inner.shared.worked("copy", stream);
+    }
+    ask!(inner, copy(stream, copies, n_copies, err), abi::INTERNAL)
+}
+
 unsafe extern "C" fn stream_create(
     memory: *const abi::Memory,
     device: Device,
@@ -318,7 +344,6 @@ macro_rules! handed_on {
 
 handed_on! {
     devices(out: *mut abi::DeviceInfo, capacity: usize, n_out: *mut usize);
-    copy(stream: *mut abi::Stream, copies: *const abi::Copy, n_copies: usize) [on stream];
     fill(stream: *mut abi::Stream, to: *mut c_void, value: u8, bytes: usize) [on stream];
     launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, grid: abi::Grid, args: *const abi::Arg, n_args: usize) [on stream];
     stream_default(device: Device, out: *mut *mut abi::Stream);
