@@ -94,6 +94,8 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
     input->capsules->release = NULL;
   }
   if (IS(OUT_ON_FAILURE)) out->private_data = instance;
+  if (IS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
+    code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an instance is its thread's");
   if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || IS(ANY_FORMAT))) {
     if (IS(INPUT_LEFT) && input->source) {
       source = *input->source;
@@ -203,6 +205,7 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   }
   if (!first_memory) first_memory = memory;
   instance->host = host;
+  instance->thread = thrd_current();
   instance->memory = IS(GLOBAL_HOST) ? first_memory : memory;
   *out = instance;
   return CROSSDOCK_OK;

@@ -90,6 +90,10 @@ static crossdock_code to_block(column* own, int which, const void* from, size_t 
   crossdock_allocation block;
   crossdock_copy copy = {.from = from, .bytes = bytes, .to_device = BASE_CPU, .from_device = BASE_CPU};
   crossdock_code code = own->memory->alloc(own->memory, BASE_CPU, bytes, 64, stream, &block, err);
+  if (code != CROSSDOCK_OK && IS(MEMORY_ERROR_HIDDEN)) {
+    if (err && err->release) err->release(err);
+    return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: something went wrong");
+  }
   if (code != CROSSDOCK_OK) return code;
   copy.to = block.address;
   code = own->memory->copy(own->memory, IS(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
@@ -141,7 +145,7 @@ static crossdock_code give(reader* r, crossdock_stream* stream, const unsigned c
     free(root);
     return code;
   }
-  if (IS(LAST_ROW_DROPPED) && n > 1) n--;
+  if ((IS(LAST_ROW_DROPPED) || (IS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) n--;
   root->children[0] = &root->column;
   root->column = (struct ArrowArray){.length = (int64_t)n, .null_count = nulls, .n_buffers = 2, .buffers = own->buffers,
                                      .release = release_column, .private_data = own};

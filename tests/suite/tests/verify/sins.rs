@@ -56,6 +56,7 @@ pub const SINS: &[Sin] = &[
     ("SOURCE_ERROR_IGNORED", "importer.failing_source", "failed"),
     ("PIPE_REREAD", "importer.pipe", "failed"),
     ("SHORT_SOURCE_FILLED", "importer.short_source", "failed"),
+    ("MAPPED_ROW_DROPPED", "hostile.samples", "failed"),
     ("ASSERTS_ON_BYTES", "hostile.bytes", "crashed"),
     // What outlives what.
     ("BATCH_NEEDS_INSTANCE", "lifetimes.batch", "crashed"),
@@ -70,6 +71,7 @@ pub const SINS: &[Sin] = &[
     ("WRITES_BEHIND", "memory.bounds", "failed"),
     ("READS_BEHIND", "memory.reads", "crashed"),
     ("DEFAULT_STREAM", "memory.stream", "failed"),
+    ("MEMORY_ERROR_HIDDEN", "memory.told", "failed"),
     ("BLOCK_LOST_ON_FAILURE", "memory.failing", "failed"),
     ("BLOCK_FREED_WITH_FREE", "memory.failing", "crashed"),
     // What a call tells.
@@ -83,6 +85,7 @@ pub const SINS: &[Sin] = &[
     ("NEEDS_LATER_MEMORY", "structs.earlier_host", "crashed"),
     ("SIZE_OVERWRITTEN", "structs.longer_places", "failed"),
     ("STATIC_CURSOR", "concurrency.interleaved", "failed"),
+    ("THREAD_BOUND", "concurrency.threads", "failed"),
     // Encodings.
     ("ANY_ENCODING", "encoding.unknown_id", "failed"),
     ("LOOKS_AT_DEVICE_MEMORY", "encoding.lying_nodes", "crashed"),

@@ -9,7 +9,7 @@ use super::super::lent::Counts;
 use super::super::subject::{Ground, Subject};
 use super::super::tables::{FORMS, Form};
 use super::super::tour;
-use super::super::watch::{Breach, Watch, Wishes};
+use super::super::watch::{AS_ASKED, Breach, Watch, Wishes};
 use super::entry::nothing_left;
 use super::exporter;
 
@@ -89,6 +89,14 @@ pub const CASES: &[Case] = &[
         on_devices: true,
         check: failing,
     },
+    Case {
+        name: "memory.told",
+        rule: "Where one of the memory's functions fails and the call with it, the error has what that function said.",
+        stands: "crossdock_error",
+        ground: &["importer.values", "errors.message", "memory.failing"],
+        on_devices: true,
+        check: told,
+    },
 ];
 
 /// Everything that the suite has for the plugin, in and out, once.
@@ -166,6 +174,32 @@ fn stream(ground: &Ground) -> Check {
         Some(words) => Err(failed("a call with a stream of its own", "work on that", words)),
         None => Ok(()),
     }
+}
+
+fn told(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(ground, &subject)? {
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let batches = ground.table_for(&readable.format, &table)?;
+        let (schema, asked) = (table.schema(), tour::expected(&readable, &table.schema()));
+        for nth in 1..=MOST {
+            let input = tour::input(&subject, &readable, &schema, &batches, &Counts::default());
+            let input = input.map_err(|error| failed(&readable.format.name, "something to read", error))?;
+            subject.watch.fail(nth);
+            let read = tour::read(ground, &subject, &readable.format, input, asked.as_ref());
+            let was_reached = subject.watch.has_failed();
+            subject.watch.fail(0);
+            match read {
+                Err(error) if !error.message().contains(AS_ASKED) => {
+                    let place = format!("'{}', the memory's call {nth} failed", readable.format.name);
+                    return Err(failed(place, format!("a message with '{AS_ASKED}'"), error));
+                }
+                _ if !was_reached => break,
+                _ => {}
+            }
+        }
+    }
+    Ok(())
 }
 
 /// More calls than these are not made to fail one by one.
