@@ -17,13 +17,21 @@ fn bar() -> MutexGuard<'static, Option<ProgressBar>> {
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// Shows one, if standard error is a terminal.
+    /// Shows one of bytes, if standard error is a terminal.
     pub fn show() -> Option<Self> {
+        Self::with("{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
+    }
+
+    /// The same of things that are counted.
+    pub fn of_number() -> Option<Self> {
+        Self::with("{bar:30} {pos}/{len}")
+    }
+
+    fn with(style: &str) -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;
         }
         let new = ProgressBar::new(0);
-        let style = "{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
         // The template is a constant: one that does not parse leaves the default look.
         if let Ok(style) = ProgressStyle::with_template(style) {
             new.set_style(style);
@@ -63,9 +71,13 @@ pub fn complain(kind: &str, line: &str) {
 
 /// Lines on standard error, above the bar.
 pub fn print(text: &str) {
-    let print = || drop(writeln!(std::io::stderr(), "{}", text.trim_end()));
+    without_bar(|| drop(writeln!(std::io::stderr(), "{}", text.trim_end())));
+}
+
+/// Runs what writes to the terminal while the bar is out of its way.
+pub fn without_bar<T>(write: impl FnOnce() -> T) -> T {
     match &*bar() {
-        Some(bar) => bar.suspend(print),
-        None => print(),
+        Some(bar) => bar.suspend(write),
+        None => write(),
     }
 }

@@ -70,7 +70,6 @@ impl PluginFile {
         needs::check_needs(&needs, &self.policy)?;
         let first_run = FirstRun::new(self.policy.crashes.clone(), content.key());
         first_run.check()?;
-
         Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
     }
 

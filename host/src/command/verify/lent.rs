@@ -9,6 +9,7 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_arrays::{ArrayQueue, export_batch, export_schema};
 use crossdock_memory::Stream;
 
+use super::kept::keep;
 use super::watch::AS_ASKED;
 
 /// How often something was released.
@@ -59,7 +60,7 @@ macro_rules! counted {
             let inner = inner.into_raw();
             // SAFETY: plain values; whoever has the copy releases it through the original, which is kept.
             unsafe { std::ptr::copy_nonoverlapping(&raw const inner, &raw mut raw, 1) };
-            let held = Box::leak(Box::new(Held { inner, count: counts.add(what) }));
+            let held = keep(Held { inner, count: counts.add(what) });
             raw.private_data = std::ptr::from_mut(held).cast();
             raw.release = Some($release);
             // SAFETY: made above; nobody else has it.

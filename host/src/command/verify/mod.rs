@@ -8,6 +8,7 @@ mod cases;
 mod child;
 mod guard;
 mod junit;
+mod kept;
 mod lent;
 mod process;
 mod random;
@@ -26,7 +27,7 @@ use clap::Args;
 use crossdock::api::Device;
 use crossdock::memory::Backend;
 
-use super::{Failure, answer, options};
+use super::{Failure, answer, options, terminal};
 use case::{Case, Run};
 use report::Report;
 
@@ -91,7 +92,7 @@ impl Verify {
                 return Err(wrong(format!("there is no file '{}'", file.display())));
             }
         }
-        let runs = chosen.into_iter().flat_map(|case| self.runs_of(case)).collect();
+        let runs: Vec<_> = chosen.into_iter().flat_map(|case| self.runs_of(case)).collect();
         let limit = Duration::from_secs(self.timeout);
         let jobs = self.jobs.map_or_else(
             || std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -99,7 +100,16 @@ impl Verify {
         );
         let command = process::Starter::new(plugin, self.seed, self.timeout, &self.samples);
         let mut report = Report::new(plugin, self.seed, self.json);
-        schedule::run(runs, jobs, &|run| command.run(run, limit), &mut |done| report.add(done))?;
+        let progress = terminal::Progress::of_number();
+        let listener = progress.as_ref().map(terminal::Progress::listener);
+        let (mut n_done, n_runs) = (0, runs.len() as u64);
+        let mut tell = |done| {
+            report.add(done);
+            n_done += 1;
+            listener.iter().for_each(|listener| listener(n_done, n_runs));
+        };
+        schedule::run(runs, jobs, &|run| command.run(run, limit), &mut tell)?;
+        drop(progress);
         if let Some(file) = &self.junit {
             std::fs::write(file, junit::xml(&report))
                 .map_err(|error| wrong(format!("cannot write '{}': {error}", file.display())))?;

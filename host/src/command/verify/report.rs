@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::super::{Failure, answer};
+use super::super::{Failure, answer, terminal};
 use super::case::{Case, Outcome};
 use super::schedule::Done;
 
@@ -25,7 +25,7 @@ impl Report {
     pub fn add(&mut self, done: Done) {
         if !self.json {
             // What cannot be shown now is told by the exit status.
-            let _ = answer(&lines(&done));
+            let _ = terminal::without_bar(|| answer(&lines(&done)));
         }
         self.done.push(done);
     }

@@ -1,5 +1,6 @@
 //! The plugin of `tests/bad-plugins`, as it should be and with each of its sins.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -117,6 +118,11 @@ fn the_plugin_without_a_sin_keeps_every_rule() {
 
 #[test]
 fn each_sin_is_found_by_its_own_case_and_by_no_other() {
+    if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
+        let test = "each_sin_is_found_by_its_own_case_and_by_no_other";
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: a sanitizer finds some of them first");
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let samples = samples(folder.path());
     let (left, found) = (Mutex::new(SINS.iter()), Mutex::new(Vec::new()));

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossdock::api::{Code, Device, Error, abi};
 use crossdock::memory::{Account, Backend};
 
+use super::kept::keep;
 use blocks::Block;
 
 /// What kind of rule was broken.
@@ -114,7 +115,7 @@ impl Watch {
         let session = abi::HostSession { device, threads: 2, ..abi::HostSession::new() };
         let log = abi::HostLog { write: Some(write_log), ..abi::HostLog::new() };
         let decode = abi::HostDecode { decode: Some(decode::decode), ..abi::HostDecode::new() };
-        let shared = Box::leak(Box::new(Shared {
+        let shared = keep(Shared {
             host: Tailed { own: host, tail: [u64::MAX; 8] },
             memory: Tailed { own: memory::table(), tail: [u64::MAX; 8] },
             log,
@@ -130,7 +131,7 @@ impl Watch {
             failing: AtomicU64::new(0),
             stream: Mutex::new(0),
             notes: Mutex::default(),
-        }));
+        });
         if wishes.longer {
             shared.host.own.struct_size = size_of_val(&shared.host);
             shared.memory.own.struct_size = size_of_val(&shared.memory);
