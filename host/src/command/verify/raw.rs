@@ -162,7 +162,7 @@ impl Raw {
             drop(capsules);
             left(rest, counts.wrong(), "the list of capsules")
         };
-        let touched = zeroed(&out).then(|| "bytes in the stream's place".to_string());
+        let touched = is_touched(&out).then(|| "bytes in the stream's place".to_string());
         drop_stream(code, out);
         Ok(Some(Attempt { place: place("open", format, wrong), code, error, out: touched, handed }))
     }
@@ -189,7 +189,7 @@ impl Raw {
                 )
             }
         });
-        let touched = zeroed(&out).then(|| "bytes in the plan's place".to_string());
+        let touched = is_touched(&out).then(|| "bytes in the plan's place".to_string());
         // SAFETY: on success the plan is ours.
         drop((code == abi::OK).then(|| unsafe { Owned::new(out) }));
         Ok(Some(Attempt { place: place("plan", format, wrong), code, error, out: touched, handed: None }))
@@ -212,7 +212,7 @@ impl Raw {
         });
         let rest = format.bytes && !sink.is_released();
         drop(sink);
-        let touched = zeroed(&out).then(|| "bytes in the writer's place".to_string());
+        let touched = is_touched(&out).then(|| "bytes in the writer's place".to_string());
         if code == abi::OK {
             // SAFETY: on success the writer is ours.
             drop(unsafe { Owned::new(out) });
@@ -311,7 +311,7 @@ fn left(rest: bool, wrong: Option<String>, what: &str) -> Option<String> {
 }
 
 /// Whether an out parameter is other than the caller made it: zero, but for its size.
-fn zeroed<T: Told>(out: &T) -> bool {
+fn is_touched<T: Told>(out: &T) -> bool {
     // SAFETY: such a struct has no padding: all its fields are words, or pairs of halves.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(out).cast::<u8>(), size_of::<T>()) };
     bytes.iter().skip(size_of::<usize>()).any(|byte| *byte != 0)
