@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
-    CallSettings, Capsule, Code, Device, Error, Format, Owned, Result, abi, told, told::Told,
+    CallSettings, Capsule, Code, Device, EncodedArray, Error, Format, Owned, Result, abi, told, told::Told,
 };
 use crossdock_arrays::export_schema;
 
@@ -220,6 +220,16 @@ impl Raw {
         let kept = Arc::strong_count(&to) > 1;
         let handed = left(rest, kept.then(|| "the sink was never released".into()), "the sink");
         Ok(Some(Attempt { place: place("begin", format, wrong), code, error, out: touched, handed }))
+    }
+
+    /// Asks about a node of an encoding that is not the plugin's.
+    pub fn check(&self, array: EncodedArray, told: bool) -> Option<Attempt> {
+        let check = self.encoding()?.check?;
+        let array = array.into_raw();
+        // SAFETY: the instance's own function on itself; the array is borrowed for the call, and has a node.
+        let (code, error) = call(told, |err| unsafe { check(self.instance, &raw const *array, 0, err) });
+        let place = "check of an encoding that there is none of".to_string();
+        Some(Attempt { place, code, error, out: None, handed: None })
     }
 
     /// Opens capsules and takes a batch, with every struct longer than today's. What is wrong, in words.

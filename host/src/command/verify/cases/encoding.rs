@@ -100,11 +100,16 @@ fn lie(random: &mut Random, id: &str) -> Result<EncodedArray> {
     EncodedArray::new(nodes, buffers)
 }
 
+/// A node of an encoding that there is none of.
+pub fn unknown(ground: &Ground) -> Check<EncodedArray> {
+    let array = lie(&mut ground.random(), "crossdock.verify.no-such-encoding");
+    array.map_err(|error| failed("the suite's own node", "a tree", error))
+}
+
 fn unknown_id(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     let encoding = subject.encoding()?;
-    let array = lie(&mut ground.random(), "crossdock.verify.no-such-encoding");
-    let array = array.map_err(|error| failed("the suite's own node", "a tree", error))?;
+    let array = unknown(ground)?;
     match encoding.check(&array, 0) {
         Ok(()) => Err(failed("check of an encoding that there is none of", "an error", "success")),
         Err(_) => Ok(()),

@@ -4,6 +4,7 @@ use super::super::case::{Case, Check, failed, skipped};
 use super::super::raw::{Attempt, Raw, Wrong};
 use super::super::subject::Ground;
 use super::super::watch::Wishes;
+use super::encoding;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -72,9 +73,14 @@ fn attempts(ground: &Ground, wrong: Wrong, told: bool) -> Check<Vec<Attempt>> {
     let watch = ground.watch(Wishes::default());
     let raw = Raw::create(ground, watch)?.map_err(|error| failed("create", "an instance", error))?;
     let attempts = raw.attempts(&read, &written, wrong, told);
-    let attempts = attempts.map_err(|error| failed("the suite's own schema", "a schema", error))?;
+    let mut attempts = attempts.map_err(|error| failed("the suite's own schema", "a schema", error))?;
+    if wrong == Wrong::Format {
+        // Whether it is refused is for `encoding.unknown_id`.
+        let check = raw.check(encoding::unknown(ground)?, told);
+        attempts.extend(check.filter(|attempt| attempt.code != 0));
+    }
     if attempts.is_empty() {
-        return Err(skipped("the plugin has no formats"));
+        return Err(skipped("the plugin has nothing that it could refuse"));
     }
     Ok(attempts)
 }
