@@ -161,15 +161,18 @@ mod tests {
         let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
         let trace = Trace::create(path).unwrap();
         drop(writer);
-        let call = |what, f: &dyn Fn()| {
-            let Ok(()) =
-                record(Some(&trace), Caller::Host, "p", what, || Ok::<_, std::convert::Infallible>(f()));
+        let call = |what, f: &dyn Fn() -> Result<(), std::convert::Infallible>| {
+            let Ok(()) = record(Some(&trace), Caller::Host, "p", what, f);
         };
         note_bytes(1);
         call("outer", &|| {
             note_bytes(2);
-            call("inner", &|| note_bytes(3));
-            call("silent", &|| ());
+            call("inner", &|| {
+                note_bytes(3);
+                Ok(())
+            });
+            call("silent", &|| Ok(()));
+            Ok(())
         });
         drop(trace);
         let text = std::io::read_to_string(reader).unwrap();
