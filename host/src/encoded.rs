@@ -26,7 +26,10 @@ impl Session {
     /// [`Error::Data`] for what is no such thing, whole and alone.
     pub fn read_encoded(&self, input: &Input) -> Result<EncodedArray> {
         let source = Source::new(input.shared());
-        read_encoded(self.memory(), &source, self.device())
+        let go_on = |_, _| {
+            if self.cancel_flag().is_cancelled() { Err(ApiError::cancelled("cancelled")) } else { Ok(()) }
+        };
+        read_encoded(self.memory(), &source, self.device(), go_on)
             .map_err(|error| Error::data(format!("cannot read '{}'", input.name()), error))
     }
 

@@ -8,13 +8,21 @@ use crate::{Buffer, BufferMut, ForeignOwner, Memory, Ready, Stream};
 /// A pipe is read into room of this many bytes first, which grows with what comes: what it claims is a claim.
 const FIRST_ROOM_BYTES: u64 = 1 << 20;
 
+/// So many bytes of a file are read before anybody hears of it.
+const AT_ONCE_BYTES: usize = 8 << 20;
+
 /// The encoded array whose bytes `source` has. Its buffers lie where those are: in the source's mapping, else in host memory
 /// into which all of it is read, pinned if `device`, to which they will go, is not the host. Those whose place does not meet
-/// their alignment are copied.
+/// their alignment are copied. `watch` hears how many bytes have been read, and of how many, and ends it by an error.
 ///
 /// # Errors
-/// Bad data for what is no such thing, whole and alone; unsupported for another version; what the source says.
-pub fn read_encoded(memory: &Memory, source: &Source, device: Device) -> Result<EncodedArray> {
+/// Bad data for what is no such thing, whole and alone; unsupported for another version; what the source or `watch` says.
+pub fn read_encoded(
+    memory: &Memory,
+    source: &Source,
+    device: Device,
+    watch: impl Fn(u64, u64) -> Result<()>,
+) -> Result<EncodedArray> {
     let stream = memory.default_stream(Device::CPU)?;
     let whole = match source.map() {
         Some(map) => {
@@ -23,7 +31,7 @@ pub fn read_encoded(memory: &Memory, source: &Source, device: Device) -> Result<
             // SAFETY: a mapping is readable host memory as long as a share of it is held, and the owner holds one.
             unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(bytes), Ready::Now) }
         }
-        None => read_all(memory, source, &stream, device)?.freeze_now(),
+        None => read_all(memory, source, &stream, device, &watch)?.freeze_now(),
     };
     let described = blob::read(&whole.host_view(&stream)?)?;
     let mut buffers = Vec::new();
@@ -55,18 +63,29 @@ fn placed(whole: &Buffer, place: &Place, stream: &Stream) -> Result<Buffer> {
     Ok(copied.freeze_now())
 }
 
-fn read_all(memory: &Memory, source: &Source, stream: &Stream, device: Device) -> Result<BufferMut> {
+fn read_all(
+    memory: &Memory,
+    source: &Source,
+    stream: &Stream,
+    device: Device,
+    watch: &impl Fn(u64, u64) -> Result<()>,
+) -> Result<BufferMut> {
     let room = |bytes: u64| {
         let bytes = usize::try_from(bytes).map_err(|_| Error::out_of_memory(format!("{bytes} bytes")))?;
         if device == Device::CPU { memory.alloc(stream, bytes) } else { memory.alloc_pinned(bytes) }
     };
     let mut first = [0; blob::HEAD_BYTES];
-    let got = fill(source, 0, &mut first)?;
+    let got = fill(source, 0, &mut first, |_| Ok(()))?;
     let head = Head::read(first.get(..got).unwrap_or_default())?;
-    let Some(bytes) = source.len() else { return read_pipe(source, &head, &first, room) };
+    let watch = |done| watch(done, head.total_bytes);
+    let Some(bytes) = source.len() else { return read_pipe(source, &head, &first, room, watch) };
     head.check_length(bytes)?;
     let mut whole = room(bytes)?;
-    source.read_exact_at(0, in_place(&mut whole)?)?;
+    for (i, piece) in in_place(&mut whole)?.chunks_mut(AT_ONCE_BYTES).enumerate() {
+        let offset = (i * AT_ONCE_BYTES) as u64;
+        source.read_exact_at(offset, piece)?;
+        watch(offset + piece.len() as u64)?;
+    }
     Ok(whole)
 }
 
@@ -76,12 +95,13 @@ fn read_pipe(
     head: &Head,
     first: &[u8],
     room: impl Fn(u64) -> Result<BufferMut>,
+    watch: impl Fn(u64) -> Result<()>,
 ) -> Result<BufferMut> {
     let mut whole = room(head.total_bytes.min(FIRST_ROOM_BYTES))?;
     let mut there = first.len();
     in_place(&mut whole)?[..there].copy_from_slice(first);
     loop {
-        there += fill(source, there as u64, &mut in_place(&mut whole)?[there..])?;
+        there += fill(source, there as u64, &mut in_place(&mut whole)?[there..], &watch)?;
         if there < whole.len() || there as u64 == head.total_bytes {
             break;
         }
@@ -89,19 +109,20 @@ fn read_pipe(
         in_place(&mut larger)?[..there].copy_from_slice(in_place(&mut whole)?);
         whole = larger;
     }
-    let after = fill(source, there as u64, &mut [0])?;
+    let after = fill(source, there as u64, &mut [0], |_| Ok(()))?;
     head.check_length((there + after) as u64)?;
     Ok(whole)
 }
 
-/// Reads until `to` is full or the source ends; how many bytes came.
-fn fill(source: &Source, offset: u64, to: &mut [u8]) -> Result<usize> {
+/// Reads until `to` is full or the source ends; how many bytes came. `watch` hears how far that is.
+fn fill(source: &Source, offset: u64, to: &mut [u8], watch: impl Fn(u64) -> Result<()>) -> Result<usize> {
     let mut done = 0;
     while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
         match source.read_at(offset + done as u64, rest)? {
             0 => break,
             n => done += n,
         }
+        watch(offset + done as u64)?;
     }
     Ok(done)
 }

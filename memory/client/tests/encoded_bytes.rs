@@ -1,9 +1,10 @@
 //! Trees as bytes, out of every kind of source, from buffers on every device.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use crossdock_memory::{ALIGNMENT, Buffer, Code, Device, Result, read_encoded, write_encoded};
+use crossdock_memory::{ALIGNMENT, Buffer, Code, Device, Error, Result, read_encoded, write_encoded};
 use crossdock_plugin_api::{ByteSource, EncodedArray, LogicalType, NodeParts, Source};
 use crossdock_test_support::{TestHost, devices};
 
@@ -109,7 +110,7 @@ fn bytes_of(host: &TestHost, array: EncodedArray) -> Vec<u8> {
 }
 
 fn read(host: &TestHost, source: Bytes, device: Device) -> Result<EncodedArray> {
-    read_encoded(&host.memory(), &Source::new(Arc::new(source)), device)
+    read_encoded(&host.memory(), &Source::new(Arc::new(source)), device, |_, _| Ok(()))
 }
 
 /// The bytes of its buffers, each where it should be.
@@ -216,4 +217,32 @@ fn a_buffer_that_was_taken_cannot_be_written() {
     drop(unsafe { array.node(1).unwrap().take_buffer(0) }.unwrap());
     let error = write_encoded(&host.memory(), array, |_| panic!("something was written")).unwrap_err();
     assert!(error.message().contains("a[0]/b: buffer 0 was taken already"), "{error}");
+}
+
+#[test]
+fn whoever_watches_hears_how_far_it_is_and_may_end_it() {
+    let host = TestHost::new();
+    // More than is read at once.
+    let bytes = bytes_of(&host, tree(&host, Device::CPU, &[9 << 20, 1]));
+    let total = bytes.len() as u64;
+    for (name, source) in sources(&bytes) {
+        let (is_mapped, heard) = (source.is_mapped, RefCell::new(Vec::new()));
+        let source = Source::new(Arc::new(source));
+        let watch = |done, of| {
+            heard.borrow_mut().push(done);
+            assert_eq!(of, total);
+            Ok(())
+        };
+        read_encoded(&host.memory(), &source, Device::CPU, watch).unwrap();
+        let heard = heard.into_inner();
+        assert!(heard.is_sorted(), "{name}");
+        assert_eq!(heard.last().copied(), (!is_mapped).then_some(total), "{name}");
+        if is_mapped {
+            continue;
+        }
+        let end = |done, _| if done > total / 2 { Err(Error::cancelled("enough")) } else { Ok(()) };
+        let error = read_encoded(&host.memory(), &source, Device::CPU, end).err().unwrap();
+        assert_eq!(error.message(), "enough", "{name}");
+    }
+    host.assert_nothing_leaked();
 }

@@ -1,5 +1,6 @@
 //! Encoded arrays in capsules and as bytes, decoded by the session: a batch of one column.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow_schema::{Field, Schema};
@@ -38,6 +39,8 @@ struct Stream {
     host: Host,
     schema: Arc<Schema>,
     array: Option<EncodedArray>,
+    /// That were read; 0 where it is a capsule.
+    bytes: u64,
 }
 
 pub(crate) fn open(
@@ -48,9 +51,17 @@ pub(crate) fn open(
     input: Input,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
+    let bytes = Cell::new(0);
     let array = match (format, input) {
         (CAPSULES, Input::Capsules(capsules)) => in_capsule(capsules)?,
-        (BYTES, Input::Source(source)) => read_encoded(memory, &source, call.device())?,
+        (BYTES, Input::Source(source)) => {
+            bytes.set(source.len().unwrap_or(0));
+            read_encoded(memory, &source, call.device(), |done, total| {
+                bytes.set(done);
+                call.progress(done, total);
+                call.check_cancelled()
+            })?
+        }
         (CAPSULES, Input::Source(_)) => {
             return Err(Error::invalid_argument(format!("{format}: bytes were given, expected a capsule")));
         }
@@ -66,7 +77,7 @@ pub(crate) fn open(
         // SAFETY: the caller's schema, alive for the call.
         expect(format, &schema, &unsafe { import_schema_ref(expected) }?)?;
     }
-    Ok(Box::new(Stream { host: host.clone(), schema, array: Some(array) }))
+    Ok(Box::new(Stream { host: host.clone(), schema, array: Some(array), bytes: bytes.get() }))
 }
 
 /// A tree is one column without a name, of the root's type: a caller who expects another is told so.
@@ -102,7 +113,10 @@ impl BatchStream for Stream {
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        self.array.take().map(|array| self.host.decode(call, array)).transpose()
+        let Some(array) = self.array.take() else { return Ok(None) };
+        let batch = self.host.decode(call, array)?;
+        call.progress(self.bytes, self.bytes);
+        Ok(Some(batch))
     }
 }
 

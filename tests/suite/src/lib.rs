@@ -1,9 +1,13 @@
 //! What the tests share: where the built programs are, and how to run the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
+mod tree;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+pub use tree::sample_tree;
 
 /// The folder that the command and the plugins were built into: the one above the test's own.
 pub fn built() -> PathBuf {

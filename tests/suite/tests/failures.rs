@@ -13,7 +13,7 @@ use crossdock::source::Input;
 use crossdock::{Host, Session};
 use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::{ByteSink, ByteSource, CancelFlag, Device, Error, Options, Result, Validate};
-use crossdock_tests::{assert_nothing_left, built_file, csv_plugin, sample};
+use crossdock_tests::{assert_nothing_left, built_file, csv_plugin, sample, sample_tree};
 
 /// A way through the plugins, and the devices that it works on.
 struct Route {
@@ -23,7 +23,16 @@ struct Route {
     columns: &'static [&'static str],
     compression: Option<&'static str>,
     on_any_device: bool,
-    from_csv: bool,
+    from: Given,
+}
+
+/// What the sample is read as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Given {
+    Ipc,
+    Csv,
+    /// Another sample.
+    Encodings,
 }
 
 const NUMBERS: &[&str] = &["year", "dep_delay", "distance", "cancelled", "speed_mph"];
@@ -34,16 +43,17 @@ const ROUTE: Route = Route {
     columns: &[],
     compression: None,
     on_any_device: true,
-    from_csv: false,
+    from: Given::Ipc,
 };
-const ROUTES: [Route; 7] = [
+const ROUTES: [Route; 8] = [
     Route { name: "arrow-ipc", ending: "arrow", compression: Some("lz4"), ..ROUTE },
     Route { name: "arrow-c-device", vias: &["arrow-c-device", "arrow-c-device-stream"], ..ROUTE },
     Route { name: "arrow-c-data", vias: &["arrow-c-data", "arrow-c-stream"], on_any_device: false, ..ROUTE },
     Route { name: "dlpack", vias: &["dlpack"], columns: NUMBERS, ..ROUTE },
     Route { name: "dlpack-legacy", vias: &["dlpack-legacy"], columns: NUMBERS, ..ROUTE },
     Route { name: "csv, written", ending: "csv", on_any_device: false, ..ROUTE },
-    Route { name: "csv, read", from_csv: true, on_any_device: false, ..ROUTE },
+    Route { name: "csv, read", from: Given::Csv, on_any_device: false, ..ROUTE },
+    Route { name: "encodings", from: Given::Encodings, ..ROUTE },
 ];
 
 impl Route {
@@ -61,12 +71,17 @@ impl Route {
         conversion
     }
 
-    /// What it reads: the sample, as it is or as CSV.
+    /// What it reads: the sample, as it is or as CSV, or an encoded one.
     fn input(&self, folder: &Path) -> std::path::PathBuf {
-        if !self.from_csv {
-            return sample();
-        }
-        let path = folder.join("sample.csv");
+        let path = match self.from {
+            Given::Ipc => return sample(),
+            Given::Csv => folder.join("sample.csv"),
+            Given::Encodings => {
+                let path = folder.join("sample.cdenc");
+                std::fs::write(&path, sample_tree()).unwrap();
+                return path;
+            }
+        };
         if !path.exists() {
             let host = host(Faults::new());
             let session = session(&host, Device::CPU, &CancelFlag::new());
@@ -84,7 +99,7 @@ impl Route {
 
 fn host(faults: Faults) -> Host {
     let mut search = Search::nowhere().given(csv_plugin());
-    for plugin in ["arrow_ipc", "arrow_c_device", "dlpack"] {
+    for plugin in ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"] {
         search = search.given(built_file(&format!("libcrossdock_{plugin}_plugin.so")));
     }
     let backend = Backend::builder().untouchable(true).faults(faults).build();
@@ -245,8 +260,10 @@ fn reads_that_fail() {
         let convert = |nth| {
             let broken = Arc::new(Broken { bytes: bytes.clone(), reads: AtomicU64::new(0), nth });
             let mut conversion = route.conversion(&session);
-            if route.from_csv {
-                conversion = conversion.from("csv");
+            match route.from {
+                Given::Ipc => {}
+                Given::Csv => conversion = conversion.from("csv"),
+                Given::Encodings => conversion = conversion.from("encodings"),
             }
             let output = Output::create(&output, session.cancel_flag()).unwrap();
             let result = conversion.run(Input::Bytes(broken.clone()), output);

@@ -2,11 +2,7 @@
 
 use std::path::Path;
 
-use arrow_schema::{DataType, Field};
-use crossdock::Host;
-use crossdock_arrays::export_field;
-use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
-use crossdock_tests::{built_file, csv_plugin, example_plugin};
+use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree};
 
 use crate::{bad_cases, passed, verify};
 
@@ -50,40 +46,10 @@ fn dlpack_keeps_every_rule() {
 fn encodings_keeps_every_rule() {
     let folder = tempfile::tempdir().unwrap();
     let sample = folder.path().join("sample.cdenc");
-    std::fs::write(&sample, tree()).unwrap();
+    std::fs::write(&sample, sample_tree()).unwrap();
     let run = ["encoding.samples", "encoding.changed_samples", "hostile.samples", "hostile.bytes"];
     let plugin = built_file("libcrossdock_encodings_plugin.so");
     assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
-}
-
-/// 200 integers above 1000, some of them null, as a frame of reference over what holds them.
-fn tree() -> Vec<u8> {
-    let host = Host::builder().plugins(built_file("libcrossdock_encodings_plugin.so")).build().unwrap();
-    let session = host.session().open().unwrap();
-    let buffer = |bytes: Vec<u8>| {
-        let copy = |to: &mut [u8]| {
-            to.copy_from_slice(&bytes);
-            Ok(())
-        };
-        let buffer = session.memory().alloc_with(session.stream(), bytes.len(), copy).unwrap();
-        buffer.freeze(session.stream()).unwrap().to_encoded()
-    };
-    let node = |id: &str, data_type, nullable, metadata: &[u8], n_buffers, n_children| NodeParts {
-        encoding: id.into(),
-        logical_type: LogicalType::Schema(export_field(&Field::new("", data_type, nullable)).unwrap()),
-        length: 200,
-        metadata: metadata.into(),
-        n_buffers,
-        n_children,
-    };
-    let nodes = vec![
-        // A reference of 1000: a protobuf's field 3, zigzag.
-        node("fastlanes.for", DataType::Int32, true, &[0x18, 0xd0, 0x0f], 0, 1),
-        node("vortex.primitive", DataType::Int32, true, &[], 1, 1),
-        node("vortex.bool", DataType::Boolean, false, &[], 1, 0),
-    ];
-    let buffers = vec![buffer((0..200i32).flat_map(i32::to_le_bytes).collect()), buffer(vec![0xb7; 25])];
-    session.encoded_to_bytes(EncodedArray::new(nodes, buffers).unwrap()).unwrap()
 }
 
 #[test]
