@@ -45,8 +45,9 @@ Examples:
   crossdock lock                                       the plugins of today, for a policy that keeps to them
 
 Plugins are looked for where --plugins says, in CROSSDOCK_PLUGIN_PATH (files and directories, separated by colons),
-and beside the executable; a policy (--policy, docs/security.md) says which of them may be loaded. Warnings of the host and of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace
-says how much of them. Exit status: 0 done, 1 failed, 2 wrong usage.";
+and beside the executable; a policy (--policy, docs/security.md) says which of them may be loaded. Warnings of the host and
+of plugins go to standard error; CROSSDOCK_LOG=error|warn|info|debug|trace says how much of them. CROSSDOCK_TRACE=FILE records
+each call of and by plugins. Exit status: 0 done, 1 failed, 2 wrong usage.";
 
 #[derive(Subcommand)]
 enum Command {
