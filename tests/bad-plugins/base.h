@@ -5,6 +5,7 @@
 #ifndef BASE_H
 #define BASE_H
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>

@@ -152,7 +152,10 @@ static void leave(parcel* own) {
 static void release_schema_capsule(crossdock_capsule* capsule) {
   parcel* own = capsule->private_data;
   capsule->release = NULL;
-  if (IS(CAPSULE_NEEDS_INSTANCE) && *own->alive != 0) abort(); /* the instance is gone */
+  if (IS(CAPSULE_NEEDS_INSTANCE) && *own->alive != 0) {
+    fputs("the instance is gone\n", stderr);
+    abort();
+  }
   if (own->schema.release) own->schema.release(&own->schema);
   leave(own);
 }

@@ -29,17 +29,18 @@ fn a_failure_tells_how_to_see_it_again() {
 #[test]
 fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = build(folder.path(), Some("THROWS"));
+    let plugin = build(folder.path(), Some("CAPSULE_NEEDS_INSTANCE"));
     let junit = folder.path().join("report.xml");
-    let mut verify = command(&["verify", plugin.to_str().unwrap(), "--case", "calls.*", "--device", "cpu"]);
+    let mut verify =
+        command(&["verify", plugin.to_str().unwrap(), "--case", "lifetimes.*", "--device", "cpu"]);
     let out = verify.arg("--junit").arg(&junit).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     let stdout = String::from_utf8(out.stdout).unwrap();
     let expected = [
-        "passed    calls.cancelled_read\n",
-        "crashed   calls.cancelled_write: ended by SIGABRT\n",
-        "          rule: A writer whose call is cancelled answers CROSSDOCK_CANCELLED, and takes the batch.",
-        "          stderr: fatal runtime error",
+        "passed    lifetimes.batch on cpu\n",
+        "crashed   lifetimes.capsule on cpu: ended by SIGABRT\n",
+        "          rule: A capsule outlives the list that it came in, its writer, and its instance.",
+        "          stderr: the instance is gone",
         "          again: crossdock verify ",
         "2 passed, 1 failed, 0 skipped, with seed 1\n",
     ];
@@ -48,7 +49,7 @@ fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
     }
     let xml = std::fs::read_to_string(junit).unwrap();
     assert!(xml.contains("tests=\"3\" failures=\"0\" errors=\"1\" skipped=\"0\""), "{xml}");
-    assert!(xml.contains("<testcase classname=\"calls\" name=\"cancelled_write\""), "{xml}");
+    assert!(xml.contains("<testcase classname=\"lifetimes\" name=\"capsule"), "{xml}");
     assert!(xml.contains("<error type=\"crashed\" message=\"ended by SIGABRT\">crossdock verify "), "{xml}");
 }
 
