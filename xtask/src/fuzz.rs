@@ -26,6 +26,9 @@ pub struct Options {
     /// For how long, each of them
     #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     seconds: u64,
+    /// What inputs are made from, for the same ones again; 0: from anything
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u32,
     /// Keep what was found to reach new code in fuzz/seeds, as few inputs as reach all of it
     #[arg(long)]
     keep: bool,
@@ -50,7 +53,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         bail!("there is no target '{unknown}', expected {}", fuzzer.targets.join(", "));
     }
     let targets: Vec<_> = fuzzer.targets.iter().filter(|target| wanted(target)).cloned().collect();
-    let runs = fuzzer.fuzz(&targets, options.seconds)?;
+    let runs = fuzzer.fuzz(&targets, options.seconds, options.seed)?;
     for Run { target, outcome } in &runs {
         match outcome {
             Ok(inputs) => println!("{target}: {inputs} inputs, nothing found"),
@@ -105,13 +108,13 @@ impl Fuzzer {
         self.work.join("inputs").join(target)
     }
 
-    /// Each target for so long, as many at a time as there are processors.
-    pub fn fuzz(&self, targets: &[String], seconds: u64) -> Result<Vec<Run>> {
+    /// Each target for so long, as many at a time as there are processors. A seed of 0 is any.
+    pub fn fuzz(&self, targets: &[String], seconds: u64, seed: u32) -> Result<Vec<Run>> {
         let left = Mutex::new(targets.iter());
         let runs = Mutex::new(Vec::new());
         let work = || -> Result<()> {
             while let Some(target) = lock(&left).next() {
-                let outcome = self.one(target, seconds)?;
+                let outcome = self.one(target, seconds, seed)?;
                 lock(&runs).push(Run { target: target.clone(), outcome });
             }
             Ok(())
@@ -137,12 +140,12 @@ impl Fuzzer {
         command
     }
 
-    fn one(&self, target: &str, seconds: u64) -> Result<Result<u64, String>> {
+    fn one(&self, target: &str, seconds: u64, seed: u32) -> Result<Result<u64, String>> {
         let (inputs, found) = (self.inputs(target), self.work.join("found"));
         [&inputs, &found].into_iter().try_for_each(std::fs::create_dir_all)?;
         let mut command = self.command(target);
         command.arg(format!("-artifact_prefix={}/{target}-", found.display()));
-        command.arg(format!("-max_total_time={seconds}")).arg(&inputs);
+        command.args([format!("-max_total_time={seconds}"), format!("-seed={seed}")]).arg(&inputs);
         let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
         let said = String::from_utf8_lossy(&output.stderr);
         if output.status.success() {
