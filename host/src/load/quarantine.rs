@@ -106,7 +106,8 @@ fn marks(folder: &Path, key: &str) -> impl Iterator<Item = PathBuf> {
 /// Of a mark that nobody holds, what it says and how old it is.
 fn left_behind(path: &Path) -> Option<(String, Duration)> {
     let mut file = File::open(path).ok()?;
-    match file.try_lock() {
+    // Shared, so that others may look at it meanwhile; whoever made it holds it alone.
+    match file.try_lock_shared() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
     }
@@ -152,6 +153,11 @@ mod tests {
         let refused = run.check().unwrap_err();
         assert_eq!(refused.id(), "quarantined");
         assert!(refused.to_string().contains("in 'create'"), "{refused}");
+        let path = marks(&folder.path().join("marks"), "key").next().unwrap();
+        let other = File::open(path).unwrap();
+        other.lock_shared().unwrap();
+        assert!(run.check().is_err(), "another process looks at it just now");
+        drop(other);
         assert!(FirstRun::new(run.folder.clone(), "key2".into()).check().is_ok(), "another file");
         assert_eq!((run.forget().unwrap(), run.forget().unwrap()), (1, 0));
         assert!(run.check().is_ok());
