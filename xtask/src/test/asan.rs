@@ -88,8 +88,12 @@ fn runtime() -> Option<PathBuf> {
 
 fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str]) -> Command {
     let mut command = nightly::program("cargo");
-    // The plugins find the sanitizer's functions in the program that loads them: hence -rdynamic.
-    command.env("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic");
+    // The plugins find the sanitizer's functions in the program that loads them. These alone: with -rdynamic nothing unused
+    // is left out of a program, and a hundred of them fill a disk.
+    let exported = ["__asan_*", "__lsan_*", "__sanitizer_*", "__interceptor_*"]
+        .map(|name| format!(",--export-dynamic-symbol={name}"));
+    command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));
+    command.env("CARGO_INCREMENTAL", "0");
     // Plugins in C that tests build find them there as well.
     command.env("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address");
     // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.

@@ -20,8 +20,9 @@ const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/tes
 pub const PACKAGE: &str = "tests/python/package";
 
 /// In as many processes as there are cores, up to what a machine of many has memory for; who is done early takes over from the
-/// others.
-pub const IN_PARALLEL: [&str; 6] = ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal"];
+/// others. Of their folders only those of failures are kept.
+pub const IN_PARALLEL: [&str; 8] =
+    ["-n", "auto", "--maxprocesses", "8", "--dist", "worksteal", "-o", "tmp_path_retention_policy=failed"];
 
 /// Everything in Python that there are rules for.
 const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
