@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::environment::Environment;
-use crate::load::{LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
+use crate::load::{Handed, LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 
@@ -109,6 +109,12 @@ impl Search {
 
     /// Adds a linked-in plugin.
     pub fn linked(mut self, plugin: LinkedPlugin) -> Self {
+        self.linked.push(Arc::new(plugin));
+        self
+    }
+
+    /// Adds a plugin that this process was handed.
+    pub(crate) fn handed(mut self, plugin: Handed) -> Self {
         self.linked.push(Arc::new(plugin));
         self
     }

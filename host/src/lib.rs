@@ -45,6 +45,7 @@ mod error;
 mod hash;
 mod host;
 mod host_object;
+pub mod isolation;
 mod janitor;
 pub mod load;
 pub mod metadata;

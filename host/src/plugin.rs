@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
-    EncodingHandle, Error as ApiError, ExporterHandle, Format, ImporterHandle, Instance, SessionSettings,
+    EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
+    SessionSettings,
 };
 
 use crate::error::{Error, Result};
 use crate::host_object::HostObject;
+use crate::isolation::Remote;
 use crate::janitor::{self, Retired};
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
@@ -41,12 +43,19 @@ impl Plugin {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
-        // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
-        // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
-        // Arc of this plugin.
-        let instance = account
-            .call("create", || unsafe { Instance::create(loaded.entry, host.as_ptr()) })
-            .map_err(refuse)?;
+        let create = || match (&loaded.isolated, loaded.entry) {
+            (Some(isolated), _) => {
+                // SAFETY: the object is alive.
+                let handle = unsafe { Handle::retain(host.as_ptr()) }?;
+                Remote::create(isolated, &handle, settings).map(Instance::of)
+            }
+            // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
+            // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
+            // Arc of this plugin.
+            (None, Some(entry)) => unsafe { Instance::create(entry, host.as_ptr()) },
+            (None, None) => Err(ApiError::internal("a plugin without code")),
+        };
+        let instance = account.call("create", create).map_err(refuse)?;
         let instance = Ended::new(instance, &account, "destroy");
         let own_references = host.references();
         let retired = ManuallyDrop::new(Retired { instance, host, own_references });
@@ -128,6 +137,11 @@ impl Plugin {
     /// The account that its memory is counted in.
     pub fn account(&self) -> &Arc<Account> {
         &self.account
+    }
+
+    /// Whether its code is in another process.
+    pub fn is_isolated(&self) -> bool {
+        self.loaded.isolated.is_some()
     }
 
     /// Whether it panicked.

@@ -242,9 +242,19 @@ impl Session {
 
     /// A new instance of a plugin, whose memory is counted as `account`.
     pub(crate) fn fresh(&self, name: &str, account: &str) -> Result<Arc<Plugin>> {
+        self.instance(name, account, self.0.settings)
+    }
+
+    /// The same, told of other settings than the session's.
+    pub(crate) fn instance(
+        &self,
+        name: &str,
+        account: &str,
+        settings: SessionSettings,
+    ) -> Result<Arc<Plugin>> {
         let loaded = self.0.host.load(name)?;
         let account = self.0.host.backend().account(account);
-        Plugin::create(loaded, account, self.0.settings, self.weak())
+        Plugin::create(loaded, account, settings, self.weak())
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 

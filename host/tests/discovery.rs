@@ -134,7 +134,7 @@ fn two_hosts_make_instances_of_their_own_of_one_file() {
     let (one, two) = (host(), host());
     let (session_one, session_two) = (one.session().open().unwrap(), two.session().open().unwrap());
     let (a, b) = (session_one.plugin("a").unwrap(), session_two.plugin("a").unwrap());
-    assert!(std::ptr::eq(one.load("a").unwrap().entry, two.load("a").unwrap().entry));
+    assert!(std::ptr::eq(one.load("a").unwrap().entry.unwrap(), two.load("a").unwrap().entry.unwrap()));
     drop((a, session_one, one));
     assert_eq!(b.name(), "a");
     drop((b, session_two));

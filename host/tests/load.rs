@@ -291,8 +291,8 @@ fn one_file_is_one_image_and_two_files_are_two() {
     let a = PluginFile::new(&first).load().unwrap();
     let b = PluginFile::new(&second).load().unwrap();
     let again = PluginFile::new(&first).load().unwrap();
-    assert!(std::ptr::eq(a.entry, again.entry));
-    assert!(!std::ptr::eq(a.entry, b.entry));
+    assert!(std::ptr::eq(a.entry.unwrap(), again.entry.unwrap()));
+    assert!(!std::ptr::eq(a.entry.unwrap(), b.entry.unwrap()));
     assert_eq!((a.metadata.name.as_str(), b.metadata.name.as_str()), ("a", "b"));
 }
 

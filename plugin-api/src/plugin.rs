@@ -46,6 +46,11 @@ pub(crate) struct Shell<P> {
 }
 
 impl<P: Plugin> Shell<P> {
+    fn new(plugin: P, poison: Poison) -> Self {
+        let (importer_formats, exporter_formats, encoding_ids) = Default::default();
+        Self { plugin, poison, importer_formats, exporter_formats, encoding_ids }
+    }
+
     pub(crate) fn poison(&self) -> &Poison {
         &self.poison
     }
@@ -104,6 +109,7 @@ impl<P: Plugin> Tables<P> {
     const IMPORTER: &'static abi::Importer = &importer::table::<P>();
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
     const ENCODING: &'static abi::Encoding = &encoding::table::<P>();
+    const ENTRY: &'static abi::PluginEntry = &entry::<P>();
 }
 
 /// The entry of a plugin type: what the macro exports, and what a host that links the plugin in takes directly.
@@ -129,13 +135,7 @@ unsafe extern "C" fn create<P: Plugin>(
     let body = || {
         // SAFETY: the host's own handle, alive for the call.
         let plugin = P::create(unsafe { Host::retain(host) }?)?;
-        let shell = Shell {
-            plugin,
-            poison: poison.clone(),
-            importer_formats: OnceLock::new(),
-            exporter_formats: OnceLock::new(),
-            encoding_ids: OnceLock::new(),
-        };
+        let shell = Shell::new(plugin, poison.clone());
         // SAFETY: the host's out parameter.
         unsafe { put(out, "create", || Box::into_raw(Box::new(shell)).cast()) }
     };
@@ -201,6 +201,13 @@ impl Instance {
         let raw =
             NonNull::new(raw).ok_or_else(|| Error::internal("create succeeded and gave no instance"))?;
         Ok(Self { raw, entry })
+    }
+
+    /// An instance of this module's own making, which no `create` made.
+    pub fn of<P: Plugin>(plugin: P) -> Self {
+        let shell = Box::new(Shell::new(plugin, Poison::new()));
+        // Not null: a Box.
+        Self { raw: NonNull::from(Box::leak(shell)).cast(), entry: Tables::<P>::ENTRY }
     }
 
     pub(crate) fn raw(&self) -> *mut abi::Instance {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
+use crossdock::isolation::Which;
 use crossdock::memory::{Backend, BackendBuilder};
 use crossdock::{Host, HostBuilder, Policy, Result, Session, parse_bytes, trace_from_environment, trace_to};
 
@@ -17,13 +18,20 @@ pub struct PluginPaths {
     /// $XDG_CONFIG_HOME or ~/.config, else in /etc, else all that fit this host]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
+    /// Runs plugins in processes of their own: all, or those of these names (docs/security.md)
+    #[arg(long, value_name = "PLUGIN,...", num_args = 0..=1, require_equals = true, default_missing_value = "*",
+          value_delimiter = ',')]
+    pub isolate: Vec<String>,
 }
 
 impl PluginPaths {
     /// What plugins may be loaded.
     pub fn policy(&self) -> Result<Policy> {
-        let policy = self.policy.as_deref().map_or_else(Policy::usual, Policy::from_file);
-        Ok(policy?)
+        let mut policy = self.policy.as_deref().map_or_else(Policy::usual, Policy::from_file)?;
+        if !self.isolate.is_empty() {
+            policy.isolation.which = policy.isolation.which.and(Which::of(self.isolate.clone()));
+        }
+        Ok(policy)
     }
 
     /// A host that looks there, for these.

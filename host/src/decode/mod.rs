@@ -24,6 +24,7 @@ use plan::{By, Decoded, Given, Step, machine_bytes, plan, stage};
 use run::{Link, run};
 
 use crate::error::{Error, Result};
+use crate::isolation;
 use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::traced::{self, Maker};
@@ -137,6 +138,9 @@ impl Session {
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
         let plugins = self.plugins();
+        if plugins.iter().any(|plugin| plugin.is_isolated()) {
+            array = isolation::share(array)?;
+        }
         let steps = plan(&array, call.device, &plugins, self.most_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();

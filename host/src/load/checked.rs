@@ -7,6 +7,7 @@ use crossdock_plugin_api::abi;
 use super::image::Content;
 use super::quarantine::FirstRun;
 use super::{Loaded, Refusal, Refused, checks};
+use crate::isolation::{Isolated, Isolation};
 use crate::metadata::Metadata;
 
 /// A plugin that passed every check that needs none of its code. A file is held open, or copied where its policy asks what
@@ -19,8 +20,16 @@ pub struct Checked {
 
 enum Code {
     Linked(&'static abi::PluginEntry),
-    File { content: Content, entry_bytes: Option<u64>, first_run: FirstRun },
+    File {
+        content: Content,
+        entry_bytes: Option<u64>,
+        first_run: FirstRun,
+    },
+    /// Other processes load it.
+    Isolated(Content, Isolation),
 }
+
+type Loadable = (Option<&'static abi::PluginEntry>, Option<Arc<Isolated>>, Option<Arc<FirstRun>>);
 
 impl Checked {
     pub(super) fn of_file(
@@ -31,6 +40,10 @@ impl Checked {
         first_run: FirstRun,
     ) -> Self {
         Self { who, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes, first_run } }
+    }
+
+    pub(super) fn isolated(who: String, metadata: Metadata, content: Content, isolation: Isolation) -> Self {
+        Self { who, metadata: Arc::new(metadata), code: Code::Isolated(content, isolation) }
     }
 
     pub(super) fn of_linked(who: String, metadata: Metadata, entry: &'static abi::PluginEntry) -> Self {
@@ -48,20 +61,23 @@ impl Checked {
     /// The dynamic loader fails, or the entry is unusable.
     pub fn load(self) -> Result<Loaded, Refused> {
         let Self { who, metadata, code } = self;
-        let loaded = code
-            .load()
-            .and_then(|(entry, first_run)| checks::check_entry(entry).map(|()| (entry, first_run)));
+        let loaded =
+            code.load(&who).and_then(|code| code.0.map_or(Ok(()), checks::check_entry).map(|()| code));
         match loaded {
-            Ok((entry, first_run)) => Ok(Loaded { who, metadata, entry, first_run }),
+            Ok((entry, isolated, first_run)) => Ok(Loaded { who, metadata, entry, isolated, first_run }),
             Err(reason) => Err(reason.of(who)),
         }
     }
 }
 
 impl Code {
-    fn load(self) -> Result<(&'static abi::PluginEntry, Option<Arc<FirstRun>>), Refusal> {
+    fn load(self, who: &str) -> Result<Loadable, Refusal> {
         let (content, entry_bytes, first_run) = match self {
-            Self::Linked(entry) => return Ok((entry, None)),
+            Self::Linked(entry) => return Ok((Some(entry), None, None)),
+            Self::Isolated(content, isolation) => {
+                let isolated = Isolated::new(who.to_owned(), content.into_sealed()?, isolation);
+                return Ok((None, Some(Arc::new(isolated)), None));
+            }
             Self::File { content, entry_bytes, first_run } => (content, entry_bytes, first_run),
         };
         let entry_bytes = entry_bytes.and_then(|n| usize::try_from(n).ok());
@@ -69,6 +85,6 @@ impl Code {
         let mark = first_run.begin("its constructors");
         let entry = content.map(entry_bytes);
         drop(mark);
-        entry.map(|entry| (entry, Some(Arc::new(first_run))))
+        entry.map(|entry| (Some(entry), None, Some(Arc::new(first_run))))
     }
 }

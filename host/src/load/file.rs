@@ -68,6 +68,10 @@ impl PluginFile {
         checks::check_metadata(&metadata)?;
         needs::check_build(&metadata, &self.policy)?;
         needs::check_needs(&needs, &self.policy)?;
+        if self.policy.isolation.which.includes(&metadata.name) {
+            // What it does when it is loaded, it does to another process.
+            return Ok(Checked::isolated(self.who(), metadata, content, self.policy.isolation.clone()));
+        }
         let first_run = FirstRun::new(self.policy.crashes.clone(), content.key());
         first_run.check()?;
         Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
@@ -88,6 +92,38 @@ impl PluginFile {
             names.iter().try_fold(false, |any, content| Ok(forget(content)? > 0 || any))
         };
         forget().map_err(|error| Error::io(format!("cannot let '{}' be tried again", self.who()), error))
+    }
+}
+
+/// A plugin whose file another process opened, checked and handed to this one.
+pub(crate) struct Handed {
+    file: std::fs::File,
+    who: String,
+}
+
+impl Handed {
+    pub fn new(file: std::fs::File, who: String) -> Self {
+        Self { file, who }
+    }
+
+    fn try_check(&self) -> std::result::Result<Checked, Refusal> {
+        let file = self.file.try_clone().map_err(Refusal::Unreadable)?;
+        let stat = file.metadata().map_err(Refusal::Unreadable)?;
+        let content = Content::of_file(file, &stat);
+        let Reading { metadata, entry_bytes, .. } = Reading::of(&content.file)?;
+        checks::check_metadata(&metadata)?;
+        let first_run = FirstRun::new(None, content.key());
+        Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
+    }
+}
+
+impl Load for Handed {
+    fn who(&self) -> String {
+        self.who.clone()
+    }
+
+    fn check(&self) -> std::result::Result<Checked, Refused> {
+        self.try_check().map_err(|reason| reason.of(self.who()))
     }
 }
 

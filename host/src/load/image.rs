@@ -9,7 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crossdock_plugin_api::abi;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
-use super::Refusal;
+use super::{Refusal, sealed};
 use crate::hash::Sha256;
 
 /// By which a file is known again.
@@ -111,6 +111,13 @@ impl Content {
         std::mem::forget(library);
         images.insert(self.identity, Image { content: self, entry: entry.clone() });
         entry.map_err(Refusal::BadEntry)
+    }
+
+    /// A sealed copy, for a process that may look at no file below any path.
+    pub(super) fn into_sealed(self) -> Result<File, Refusal> {
+        let Some(state) = self.state else { return Ok(self.file) };
+        self.check_unchanged()?;
+        sealed::copy(&self.file, state.bytes).map_err(Refusal::Copy)
     }
 
     /// A file that is no copy may have been rewritten since; this finds those that were before the loader maps it.

@@ -20,12 +20,14 @@ use crossdock_plugin_api::abi;
 
 pub use checked::Checked;
 pub use checks::{host_abi, struct_names};
+pub(crate) use file::Handed;
 pub use file::PluginFile;
 pub use linked::LinkedPlugin;
 pub use needs::is_system_library;
 pub use refusal::{Refusal, Refused};
 pub use signature::{Fingerprint, Signature, signature_file};
 
+use crate::isolation::Isolated;
 use crate::metadata::{Metadata, Needs};
 use quarantine::FirstRun;
 
@@ -56,8 +58,10 @@ pub struct Loaded {
     pub who: String,
     /// Who it says it is.
     pub metadata: Arc<Metadata>,
-    /// Its functions.
-    pub entry: &'static abi::PluginEntry,
+    /// Its functions, where its code is in this process.
+    pub entry: Option<&'static abi::PluginEntry>,
+    /// Where it is not.
+    pub(crate) isolated: Option<Arc<Isolated>>,
     /// `None` where it is linked in.
     pub(crate) first_run: Option<Arc<FirstRun>>,
 }

@@ -138,8 +138,9 @@ mod tests {
 
     /// As the end of a process leaves it.
     fn leave(mark: Mark) {
-        let Mark { _locked, .. } = &*std::mem::ManuallyDrop::new(mark);
-        _locked.unlock().unwrap();
+        let (path, step) = (mark.path.clone(), std::fs::read(&mark.path).unwrap());
+        drop(mark);
+        std::fs::write(path, step).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use crate::hash::Sha256;
+pub use crate::isolation::Isolation;
 pub use files::POLICY_VARIABLE;
 pub use lock::{Lock, Locked};
 pub use text::PolicyError;
@@ -37,6 +38,8 @@ pub struct Policy {
     /// is refused by the next; `None`: nothing is marked. A policy from a file has the user's own: `crossdock/loading` in
     /// `$XDG_STATE_HOME`, or in `~/.local/state`.
     pub crashes: Option<PathBuf>,
+    /// Which plugins run in processes of their own.
+    pub isolation: Isolation,
 }
 
 /// An entry of [`Policy::allow`].

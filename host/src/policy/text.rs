@@ -1,11 +1,13 @@
 //! Policies and locks as text (TOML).
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Allowed, Key, Lock, Policy};
+use super::{Allowed, Isolation, Key, Lock, Policy};
+use crate::isolation::Which;
 use crate::load::Refusal;
 
 /// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
@@ -31,6 +33,8 @@ struct Written {
     libraries: Vec<String>,
     deny_toolchains: Vec<String>,
     lock: Option<PathBuf>,
+    isolate: Vec<String>,
+    isolate_silence_seconds: Option<u64>,
 }
 
 /// What `file` says, whose text this is. Paths in it are relative to its folder.
@@ -59,7 +63,21 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         deny_toolchains: written.deny_toolchains,
         lock: written.lock.map(|path| lock(&folder.join(path))).transpose()?,
         crashes: None,
+        isolation: Isolation {
+            which: Which::of(written.isolate),
+            program: None,
+            silence: silence(written.isolate_silence_seconds),
+        },
     })
+}
+
+/// 0 is for ever.
+fn silence(seconds: Option<u64>) -> Option<Duration> {
+    match seconds {
+        None => Isolation::default().silence,
+        Some(0) => None,
+        Some(seconds) => Some(Duration::from_secs(seconds)),
+    }
 }
 
 /// One that is not written yet has no plugins: none is let in, and `crossdock lock` can write it.

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
+use super::mapping::Mapping;
 use crate::error::{Error, Result};
 
 /// A regular file of the length that it had when it was opened.
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 /// short moment; the library installs no signal handler, which is the application's to decide on (the command has one).
 /// Who cannot trust the writers of a file opens it with [`FileSource::unmapped`].
 pub struct FileSource {
-    file: File,
+    file: Arc<File>,
     name: String,
     bytes: u64,
     /// Made when somebody asks for it; `None` in it where there is none to be had.
@@ -34,7 +34,7 @@ impl FileSource {
     /// Takes an open file, which is mapped for whoever wants to look at its bytes in place.
     pub fn new(file: File, name: String) -> Result<Self> {
         let metadata = file.metadata().map_err(|error| Error::io(format!("cannot open '{name}'"), error))?;
-        Ok(Self { bytes: metadata.len(), file, name, mapping: OnceLock::new() })
+        Ok(Self { bytes: metadata.len(), file: Arc::new(file), name, mapping: OnceLock::new() })
     }
 
     /// Takes an open file, to be read with `pread` only.
@@ -88,7 +88,7 @@ impl FileSource {
             return;
         }
         let theirs = mapping.clone();
-        if !aside(mapping.bytes, move || theirs.trim()) {
+        if !aside(mapping.bytes().len(), move || theirs.trim()) {
             mapping.trim();
         }
     }
@@ -98,7 +98,7 @@ impl Drop for FileSource {
     fn drop(&mut self) {
         if let Some(mapping) = self.mapping.take().flatten() {
             // It goes with its last share, here or there.
-            aside(mapping.bytes, move || drop(mapping));
+            aside(mapping.bytes().len(), move || drop(mapping));
         }
     }
 }
@@ -133,56 +133,10 @@ impl ByteSource for FileSource {
 
     fn map(&self) -> Option<&[u8]> {
         // A file that cannot be mapped can still be read.
-        let map = || usize::try_from(self.bytes).ok().and_then(|bytes| Mapping::new(&self.file, bytes));
-        self.mapping.get_or_init(|| map().map(Arc::new)).as_deref().map(Mapping::bytes)
-    }
-}
-
-struct Mapping {
-    start: NonNull<u8>,
-    bytes: usize,
-    trimming: AtomicBool,
-}
-
-// SAFETY: a read-only mapping that nobody moves; it may be read and unmapped from any thread.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(file: &File, bytes: usize) -> Option<Self> {
-        if bytes == 0 || bytes > isize::MAX as usize {
-            return None;
-        }
-        // SAFETY: a new mapping, wherever the system likes, that only this struct refers to.
-        let start = unsafe {
-            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if start == libc::MAP_FAILED {
-            return None;
-        }
-        NonNull::new(start.cast()).map(|start| Self { start, bytes, trimming: AtomicBool::new(false) })
-    }
-
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: `bytes` bytes are mapped readable until `self` is dropped. That nobody cuts the file short meanwhile
-        // is the documented duty of those who write to it; what they overwrite shows through as other bytes, which
-        // validation found sound only as of its own look.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
-    }
-
-    fn trim(&self) {
-        // SAFETY: a read-only mapping of a file: dropping its pages changes no content, they are read again when
-        // needed. The answer does not matter.
-        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
-        self.trimming.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new`, unmapped once; whoever read it held a share of the source.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+        let map = || Mapping::of(self.file.clone()).ok().flatten();
+        let bytes = self.mapping.get_or_init(map).as_deref().map(Mapping::bytes)?;
+        // One that has grown since shows what it had.
+        bytes.get(..usize::try_from(self.bytes).ok()?)
     }
 }
 

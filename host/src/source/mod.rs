@@ -2,6 +2,7 @@
 
 mod bytes;
 mod file;
+mod mapping;
 mod pipe;
 
 use std::io::Seek;
@@ -13,6 +14,7 @@ use crossdock_plugin_api::{ByteSource, CancelFlag};
 
 pub use bytes::{Bytes, BytesSource, read_from};
 pub use file::FileSource;
+pub(crate) use mapping::Mapping;
 pub use pipe::PipeSource;
 
 use crate::error::{Error, Result};

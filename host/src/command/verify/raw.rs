@@ -68,7 +68,7 @@ const NO_OPTION: &str = "crossdock-verify-no-such-option";
 
 impl Raw {
     pub fn create(ground: &Ground, watch: Watch) -> Check<Result<Self>> {
-        let entry = ground.loaded()?.entry;
+        let entry = ground.entry()?;
         let mut instance = std::ptr::null_mut();
         let made = Error::check(|err| match entry.create {
             // SAFETY: the entry's own function, and a host that lives for ever.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use crossdock::api::{
-    CallSettings, CallStream, Device, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance,
+    CallSettings, CallStream, Device, EncodingHandle, Error, ExporterHandle, ImporterHandle, Instance, abi,
 };
 use crossdock::discovery::Search;
 use crossdock::load::{Load, Loaded, PluginFile};
@@ -82,6 +82,11 @@ impl Ground {
             .map_err(|refused| skipped(format!("it does not load (see entry.loads): {refused}")))
     }
 
+    /// Its functions, in this process.
+    pub fn entry(&self) -> Check<&'static abi::PluginEntry> {
+        self.loaded()?.entry.ok_or_else(|| skipped("its code is in another process"))
+    }
+
     /// A host for one instance.
     pub fn watch(&self, wishes: Wishes) -> Watch {
         let watch = Watch::new(&self.backend, &self.plugin, self.device, wishes);
@@ -102,12 +107,12 @@ impl Ground {
 
     /// What `create` says.
     pub fn create(&self, watch: Watch) -> Check<Result<Subject, Error>> {
-        let loaded = self.loaded()?;
+        let entry = self.entry()?;
         let stream = self.session(self.device)?.memory().create_stream(self.device);
         let stream = stream.map_err(|error| failed("the suite's own memory", "a stream", error))?;
         // SAFETY: the entry passed the load checks and its code stays mapped; a watched host lives for ever. Whoever has a
         // subject drops what it opened first; where a case does not, that is what it tries.
-        let instance = unsafe { Instance::create(loaded.entry, watch.as_ptr()) };
+        let instance = unsafe { Instance::create(entry, watch.as_ptr()) };
         if instance.is_err() {
             watch.end();
         }

@@ -7,7 +7,7 @@
 
 mod crc;
 mod read;
-mod schema;
+pub mod schema;
 mod write;
 
 pub use read::{Described, Head, read};

@@ -1,0 +1,230 @@
+//! What the process of a plugin gives up before it loads the plugin.
+//!
+//! Landlock takes files and the network; a filter of system calls what else reaches outside: sockets, other processes, programs,
+//! the kernel's own interfaces. What is left is to compute, to allocate, to start threads, and to speak with the host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crossdock_plugin_api::{Error, Result};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetStatus, Scope, path_beneath_rules,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+/// What a plugin may read: what the libraries that it needs lie in, and what they look up.
+const READABLE: [&str; 10] = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/proc/self",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/sys/devices/system/cpu",
+    "/dev/null",
+];
+
+/// Takes from this process, for ever, what a plugin has no use for.
+///
+/// # Errors
+/// The system cannot: nothing is loaded then.
+pub fn confine() -> Result<()> {
+    files()?;
+    calls()
+}
+
+fn files() -> Result<()> {
+    let failed = |error: landlock::RulesetError| {
+        Error::unsupported(format!("this system cannot confine a process (Landlock): {error}"))
+    };
+    let newest = ABI::V6;
+    let read = AccessFs::from_read(newest);
+    let libraries = std::env::var_os("LD_LIBRARY_PATH");
+    let libraries = libraries.iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute());
+    let readable = READABLE.iter().map(|path| Path::new(path).to_owned()).chain(libraries);
+    let ruleset = Ruleset::default()
+        // Without its first version there is no such thing; later ones take more.
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .map_err(failed)?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(newest))
+        .and_then(|ruleset| ruleset.handle_access(AccessNet::from_all(newest)))
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(newest)))
+        .map_err(failed)?;
+    let created = ruleset.create().map_err(failed)?;
+    let status = created
+        .add_rules(path_beneath_rules(readable, read))
+        .and_then(|ruleset| ruleset.restrict_self())
+        .map_err(failed)?;
+    match status.ruleset {
+        RulesetStatus::NotEnforced => {
+            Err(Error::unsupported("this system cannot confine a process: its kernel has no Landlock"))
+        }
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+    }
+}
+
+/// System calls that are let through; others fail with EPERM.
+const ALLOWED: &[libc::c_long] = &[
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_madvise,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_munlock,
+    libc::SYS_msync,
+    libc::SYS_mbind,
+    libc::SYS_get_mempolicy,
+    libc::SYS_set_mempolicy,
+    libc::SYS_memfd_create,
+    libc::SYS_membarrier,
+    // Files that are open, or that Landlock lets it open.
+    libc::SYS_openat,
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_lseek,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_fadvise64,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fstatfs,
+    libc::SYS_statfs,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_readlinkat,
+    libc::SYS_getdents64,
+    libc::SYS_getcwd,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
+    libc::SYS_pipe2,
+    libc::SYS_eventfd2,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    // The sockets that are there.
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    // Threads, signals, time.
+    libc::SYS_futex,
+    libc::SYS_set_robust_list,
+    libc::SYS_get_robust_list,
+    libc::SYS_set_tid_address,
+    libc::SYS_rseq,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_getparam,
+    libc::SYS_sched_getscheduler,
+    libc::SYS_sched_get_priority_max,
+    libc::SYS_sched_get_priority_min,
+    libc::SYS_getcpu,
+    libc::SYS_getpriority,
+    libc::SYS_prctl,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sigaltstack,
+    libc::SYS_restart_syscall,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_times,
+    libc::SYS_getrusage,
+    libc::SYS_prlimit64,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+    libc::SYS_getrandom,
+    // A newer one than every C library knows; a filter of its own answers that it is not there.
+    libc::SYS_clone3,
+];
+
+/// The same where the machine has kept calls that others have in one form only.
+#[cfg(target_arch = "x86_64")]
+const ALSO_ALLOWED: &[libc::c_long] = &[
+    libc::SYS_arch_prctl,
+    libc::SYS_open,
+    libc::SYS_access,
+    libc::SYS_readlink,
+    libc::SYS_dup2,
+    libc::SYS_poll,
+    libc::SYS_select,
+    libc::SYS_epoll_wait,
+    libc::SYS_stat,
+    libc::SYS_lstat,
+    libc::SYS_time,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ALSO_ALLOWED: &[libc::c_long] = &[];
+
+fn calls() -> Result<()> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Error::unsupported(format!("this system cannot filter a process's system calls (seccomp): {error}"))
+    };
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(&error))?;
+    let when = |argument, value: u64, operator| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)
+            .and_then(|condition| SeccompRule::new(vec![condition]))
+            .map_err(|error| failed(&error))
+    };
+    let apply = |rules, otherwise, matched| {
+        let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| failed(&error))?;
+        let program = BpfProgram::try_from(filter).map_err(|error| failed(&error))?;
+        seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+    };
+    // Its flags lie in memory, where no filter looks; C libraries fall back to `clone`.
+    let absent = SeccompAction::Errno(libc::ENOSYS as u32);
+    apply(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), SeccompAction::Allow, absent)?;
+    let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> =
+        ALLOWED.iter().chain(ALSO_ALLOWED).map(|call| (*call, Vec::new())).collect();
+    let thread = libc::CLONE_THREAD as u64;
+    rules.insert(libc::SYS_clone, vec![when(0, thread, SeccompCmpOp::MaskedEq(thread))?]);
+    let local = libc::AF_UNIX as u64;
+    rules.insert(libc::SYS_socketpair, vec![when(0, local, SeccompCmpOp::Eq)?]);
+    // Its own threads, as `abort` does it.
+    let own = u64::from(std::process::id());
+    rules.insert(libc::SYS_tgkill, vec![when(0, own, SeccompCmpOp::Eq)?]);
+    rules.insert(libc::SYS_kill, vec![when(0, own, SeccompCmpOp::Eq)?]);
+    apply(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
+}

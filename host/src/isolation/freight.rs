@@ -1,0 +1,255 @@
+//! Arrays as plain data and places in shared memory.
+
+use std::sync::Arc;
+
+use arrow_schema::{DataType, SchemaRef};
+use crossdock_arrays::{DeviceArray, DeviceBatch, Layout, import_schema, layout::layout};
+use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
+use crossdock_plugin_api::encoded::blob::schema;
+use crossdock_plugin_api::{
+    Device, EncodedArray, EncodedNode, Error, LogicalType, NodeParts, Owned, Result, abi,
+};
+use serde::{Deserialize, Serialize};
+
+use super::shared::{Incoming, Outgoing, Place};
+use super::wire::DeviceParts;
+
+/// A batch of a schema that both sides know.
+#[derive(Serialize, Deserialize)]
+pub struct BatchParts {
+    rows: u64,
+    metadata: Vec<(String, String)>,
+    /// Of all columns, in pre-order; a dictionary after the children.
+    arrays: Vec<ArrayParts>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ArrayParts {
+    rows: u64,
+    offset: u64,
+    null_count: Option<u64>,
+    buffers: Vec<Option<Place>>,
+    n_children: u32,
+    has_dictionary: bool,
+}
+
+/// An encoded array, or a node with all that is below it.
+#[derive(Serialize, Deserialize)]
+pub struct TreeParts {
+    nodes: Vec<NodeRecord>,
+    buffers: Vec<BufferRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct BufferRecord {
+    /// `None`: on a device, where neither side looks.
+    place: Option<Place>,
+    bytes: u64,
+    /// What its address is a multiple of.
+    alignment: u64,
+    device: DeviceParts,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeRecord {
+    encoding: String,
+    schema: Option<Vec<u8>>,
+    dtype: Vec<u8>,
+    length: u64,
+    metadata: Vec<u8>,
+    n_buffers: u32,
+    n_children: u32,
+}
+
+/// A schema as bytes.
+pub fn write_schema(of: &abi::ArrowSchema) -> Result<Vec<u8>> {
+    // SAFETY: as it came from a plugin's or the host's hands, which vouch for it.
+    unsafe { schema::write(of) }
+}
+
+/// A schema from bytes.
+pub fn read_schema(bytes: &[u8]) -> Result<(Owned<abi::ArrowSchema>, SchemaRef)> {
+    let raw = schema::read(bytes)?;
+    let known = Arc::new(import_schema(&raw)?);
+    Ok((raw, known))
+}
+
+impl BatchParts {
+    /// A batch in host memory. What lies in no file yet is copied into one.
+    pub fn write(mut batch: DeviceBatch, stream: &Stream, to: &mut Outgoing) -> Result<Self> {
+        batch.resolve_sizes(stream)?;
+        let mut arrays = Vec::new();
+        for column in batch.columns() {
+            write_array(column, stream, to, &mut arrays)?;
+        }
+        let metadata = batch.metadata().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        Ok(Self { rows: batch.len() as u64, metadata, arrays })
+    }
+
+    /// The batch of this schema, after the checks that need no look at contents.
+    pub fn read(self, schema: &SchemaRef, from: &Incoming) -> Result<DeviceBatch> {
+        let mut parts = self.arrays.into_iter();
+        let mut columns = Vec::new();
+        for field in schema.fields() {
+            let column = read_array(field.data_type(), &mut parts, from);
+            columns.push(column.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
+        }
+        if parts.next().is_some() {
+            return Err(Error::bad_data(format!("more arrays than {} columns have", schema.fields().len())));
+        }
+        let batch = DeviceBatch::try_new(schema.clone(), size(self.rows)?, columns)?;
+        Ok(batch.with_metadata(self.metadata.into_iter().collect()))
+    }
+}
+
+fn write_array(
+    array: &DeviceArray,
+    stream: &Stream,
+    to: &mut Outgoing,
+    out: &mut Vec<ArrayParts>,
+) -> Result<()> {
+    let mut place = |buffer: &Option<Buffer>| -> Result<Option<Place>> {
+        let Some(buffer) = buffer else { return Ok(None) };
+        to.place(&buffer.host_view(stream)?, 1).map(Some)
+    };
+    out.push(ArrayParts {
+        rows: array.len() as u64,
+        offset: array.offset() as u64,
+        null_count: array.null_count().map(|n| n as u64),
+        buffers: array.buffers().iter().map(&mut place).collect::<Result<_>>()?,
+        n_children: array.children().len() as u32,
+        has_dictionary: array.dictionary().is_some(),
+    });
+    array
+        .children()
+        .iter()
+        .chain(array.dictionary())
+        .try_for_each(|child| write_array(child, stream, to, out))
+}
+
+/// As deep as the type, which is no deeper than any type may be.
+fn read_array(
+    data_type: &DataType,
+    parts: &mut impl Iterator<Item = ArrayParts>,
+    from: &Incoming,
+) -> Result<DeviceArray> {
+    let own = parts.next().ok_or_else(|| Error::bad_data("fewer arrays than the columns have"))?;
+    let Layout { children: expected, dictionary: values, .. } = layout(data_type);
+    if own.n_children as usize != expected.len() || own.has_dictionary != values.is_some() {
+        return Err(Error::bad_data(format!(
+            "an array of type {data_type} with {} children, expected {}",
+            own.n_children,
+            expected.len()
+        )));
+    }
+    let buffer = |place: Option<Place>| place.map(|place| from.buffer(place)).transpose();
+    let buffers = own.buffers.into_iter().map(buffer).collect::<Result<_>>()?;
+    let fields = (0..expected.len()).filter_map(|i| expected.get(i));
+    let children = fields.map(|field| read_array(field.data_type(), parts, from)).collect::<Result<_>>()?;
+    let dictionary = values.map(|(_, values)| read_array(values, parts, from)).transpose()?;
+    let null_count = own.null_count.map(size).transpose()?;
+    DeviceArray::try_new(
+        data_type.clone(),
+        size(own.rows)?,
+        size(own.offset)?,
+        null_count,
+        buffers,
+        children,
+        dictionary,
+    )
+}
+
+impl TreeParts {
+    /// A node and all that is below it. Of buffers on devices no more is told than that they are there.
+    pub fn write(root: EncodedNode<'_>, to: &mut Outgoing) -> Result<Self> {
+        let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
+        for index in root.index()..root.end() {
+            let node = root.at(index)?;
+            nodes.push(NodeRecord {
+                encoding: node.encoding().to_owned(),
+                schema: if node.dtype().is_some() { None } else { Some(write_schema(node.schema()?)?) },
+                dtype: node.dtype().unwrap_or_default().to_vec(),
+                length: node.length(),
+                metadata: node.metadata().to_vec(),
+                n_buffers: node.n_buffers() as u32,
+                n_children: node.n_children() as u32,
+            });
+            for i in 0..node.n_buffers() {
+                buffers.push(write_buffer(&node.buffer(i)?, to)?);
+            }
+        }
+        Ok(Self { nodes, buffers })
+    }
+
+    /// The tree.
+    pub fn read(self, from: &Incoming) -> Result<EncodedArray> {
+        let node = |record: NodeRecord| -> Result<NodeParts> {
+            let logical_type = match record.schema {
+                Some(bytes) => LogicalType::Schema(schema::read(&bytes)?),
+                None => LogicalType::Dtype(record.dtype),
+            };
+            Ok(NodeParts {
+                encoding: record.encoding,
+                logical_type,
+                length: record.length,
+                metadata: record.metadata,
+                n_buffers: record.n_buffers,
+                n_children: record.n_children,
+            })
+        };
+        let nodes = self.nodes.into_iter().map(node).collect::<Result<_>>()?;
+        let buffers =
+            self.buffers.into_iter().map(|record| read_buffer(&record, from)).collect::<Result<_>>()?;
+        EncodedArray::new(nodes, buffers)
+    }
+}
+
+fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<BufferRecord> {
+    let (alignment, device, bytes) = (buffer.alignment, buffer.device, buffer.bytes);
+    let place = if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
+        let beyond = |_| Error::internal("a buffer beyond memory");
+        let bytes = usize::try_from(bytes).map_err(beyond)?;
+        // SAFETY: a buffer of a sound array, in host memory, which lives as long as the array that is borrowed here.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), bytes) };
+        Some(to.place(bytes, alignment)?)
+    } else {
+        None
+    };
+    Ok(BufferRecord { place, bytes, alignment, device: device.into() })
+}
+
+fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::EncodedBuffer>> {
+    let nowhere = || {
+        let address = if record.bytes == 0 { 0 } else { record.alignment };
+        let owner = ForeignOwner::new(());
+        // SAFETY: nobody reads what is on a device, or has no bytes; who decodes gets buffers in host memory.
+        unsafe { Buffer::foreign(&owner, record.device.into(), address, Some(record.bytes), Ready::Now) }
+    };
+    let buffer = record.place.map_or_else(|| Ok(nowhere()), |place| from.buffer(place))?;
+    let mut raw = buffer.to_encoded().into_raw();
+    raw.alignment = record.alignment;
+    // SAFETY: the same buffer; that its address is such a multiple is looked at with the tree.
+    Ok(unsafe { Owned::new(raw) })
+}
+
+/// The array with all that it has in host memory where other processes can see it, so that it goes there any number of times and
+/// is copied once.
+pub fn share(array: EncodedArray) -> Result<EncodedArray> {
+    let mut to = Outgoing::default();
+    let tree = TreeParts::write(array.root()?, &mut to)?;
+    let files = Incoming::of_the_host(to.into_files()?)?;
+    let mut shared = array;
+    let mut records = tree.buffers.iter();
+    for index in 0..shared.n_nodes() {
+        for i in 0..shared.node(index)?.n_buffers() {
+            let record = records.next().filter(|record| record.place.is_some());
+            let Some(record) = record else { continue };
+            shared.replace_buffer(index, i, |_| read_buffer(record, &files))?;
+        }
+    }
+    Ok(shared)
+}
+
+fn size(n: u64) -> Result<usize> {
+    usize::try_from(n).map_err(|_| Error::bad_data(format!("{n} values")))
+}

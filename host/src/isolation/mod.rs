@@ -1,0 +1,152 @@
+//! Plugins in processes of their own (docs/security.md, "Isolation").
+//!
+//! The host's side of a plugin is a [`Remote`](remote::Remote): a plugin like any other to the rest of the host, whose functions
+//! ask a process ([`child`]) that loads the real one and serves it ([`serve`]), after it gave up its rights ([`confine`]). What
+//! they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and neither can change
+//! ([`shared`], [`freight`]).
+
+mod child;
+mod confine;
+mod freight;
+mod link;
+mod log;
+mod remote;
+mod remote_objects;
+mod serve;
+mod serve_objects;
+mod shared;
+mod wire;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crossdock_plugin_api::{Error, Result};
+
+pub(crate) use child::Isolated;
+pub(crate) use freight::share;
+pub(crate) use remote::Remote;
+pub use serve::serve;
+
+/// Which plugins run in processes of their own, and how.
+#[derive(Clone, Debug)]
+pub struct Isolation {
+    /// Which.
+    pub which: Which,
+    /// What runs them; otherwise what [`serve_with`] says, or `crossdock` beside this process's executable.
+    pub program: Option<Program>,
+    /// A call in which a process gives no sign of life for so long is an error, and the process is ended. `None`: it is waited for.
+    pub silence: Option<Duration>,
+}
+
+/// Which plugins are isolated. What is linked in is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// None.
+    #[default]
+    None,
+    /// Those of these names.
+    Named(Vec<String>),
+    /// Every one.
+    All,
+}
+
+impl Default for Isolation {
+    /// None is isolated; one that were would have a minute to give a sign of life.
+    fn default() -> Self {
+        Self { which: Which::None, program: None, silence: Some(Duration::from_secs(60)) }
+    }
+}
+
+impl Which {
+    /// Those of these names; `*` is every one.
+    pub fn of(names: Vec<String>) -> Self {
+        match names {
+            names if names.iter().any(|name| name == "*") => Self::All,
+            names if names.is_empty() => Self::None,
+            names => Self::Named(names),
+        }
+    }
+
+    /// Those of either.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::None, which) | (which, Self::None) => which,
+            (Self::Named(a), Self::Named(b)) => Self::Named(a.into_iter().chain(b).collect()),
+        }
+    }
+
+    /// Whether the plugin of this name is.
+    pub fn includes(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Named(names) => names.iter().any(|known| known == name),
+            Self::All => true,
+        }
+    }
+}
+
+/// A program that calls [`serve`], and nothing before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The executable.
+    pub path: PathBuf,
+    /// What it is told.
+    pub arguments: Vec<OsString>,
+    /// Variables that it is given. It has no others, but those of [`INHERITED`].
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+/// What a process of a plugin has of this one's environment: how to find libraries and to speak, and what sanitizers are told.
+pub const INHERITED: [&str; 8] = [
+    "LD_LIBRARY_PATH",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "RUST_BACKTRACE",
+    "ASAN_OPTIONS",
+    "LSAN_OPTIONS",
+    "TSAN_OPTIONS",
+];
+
+static OWN: OnceLock<Program> = OnceLock::new();
+
+/// Has `program`, which calls [`serve`], run the plugins that this process isolates, unless a policy names another one. The
+/// first call counts.
+pub fn serve_with(program: Program) {
+    // Later ones lose, as documented.
+    let _ = OWN.set(program);
+}
+
+/// What the command is told, to serve a plugin.
+pub const ARGUMENT: &str = "isolated-plugin";
+
+impl Program {
+    fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
+        let inherited = INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
+        inherited.chain(self.environment.iter().cloned())
+    }
+
+    /// The command `crossdock`, which lies there.
+    pub fn command(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), arguments: vec![ARGUMENT.into()], environment: Vec::new() }
+    }
+}
+
+impl Isolation {
+    fn program(&self) -> Result<Program> {
+        if let Some(program) = self.program.as_ref().or(OWN.get()) {
+            return Ok(program.clone());
+        }
+        let own = std::env::current_exe().ok();
+        let beside = own.and_then(|own| Some(own.parent()?.join("crossdock"))).filter(|path| path.is_file());
+        beside.map(Program::command).ok_or_else(|| {
+            Error::unsupported(
+                "a plugin is to run in a process of its own, and this one has no program for that: install the command \
+                 `crossdock` beside it, or name one (Isolation::program)",
+            )
+        })
+    }
+}

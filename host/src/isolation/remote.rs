@@ -1,0 +1,291 @@
+//! A plugin whose code runs in another process: what the host has in its place.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_schema::{Schema, SchemaRef};
+use crossdock_arrays::{Level, export_batch, import_batch, import_field_ref, validate};
+use crossdock_memory::{Memory, Stream};
+use crossdock_plugin_api::{
+    BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
+    Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
+};
+
+use super::child::{Child, Isolated};
+use super::freight::{BatchParts, TreeParts, write_schema};
+use super::remote_objects::{RemoteStream, RemoteWriter, handed};
+use super::shared::{Incoming, Outgoing};
+use super::wire::{Answer, CallParts, FormatParts, Order, SinkParts};
+
+/// An instance in another process.
+pub struct Remote {
+    at: Place,
+    instance: u64,
+    importer: Option<Vec<Format>>,
+    exporter: Option<Vec<Format>>,
+    encodings: Option<Vec<&'static str>>,
+}
+
+/// Where a plugin runs, and the host's memory for what comes from there.
+#[derive(Clone)]
+pub struct Place {
+    pub child: Arc<Child>,
+    pub memory: Memory,
+    pub stream: Stream,
+}
+
+/// An answer that belongs to another question.
+pub fn strange() -> Error {
+    Error::bad_data("the process of an isolated plugin gave the answer to another question")
+}
+
+impl Place {
+    /// Asks without arrays.
+    pub fn ask(&self, order: &Order, call: Option<(&Call<'_>, CallParts)>) -> Result<(Answer, Incoming)> {
+        self.child.ask(order, &Outgoing::default(), call)
+    }
+
+    /// A batch that came, for the rest of the host. What another process says of its arrays is looked at closely, for nobody here
+    /// wrote them.
+    pub fn landed(
+        &self,
+        parts: BatchParts,
+        schema: &SchemaRef,
+        files: &Incoming,
+    ) -> Result<Owned<abi::Batch>> {
+        let batch = parts.read(schema, files)?;
+        validate(&batch, Level::Full, &self.stream)?;
+        export_batch(&batch, false, &self.stream)
+    }
+}
+
+impl Remote {
+    /// Makes an instance in the plugin's process, which is started if it does not run.
+    pub fn create(of: &Isolated, host: &Host, settings: SessionSettings) -> Result<Self> {
+        let memory = Memory::from_host(host)?;
+        let stream = memory.default_stream(Device::CPU)?;
+        let at = Place { child: of.child()?, memory, stream };
+        let (answer, _) = at.ask(&Order::Create(settings.into()), None)?;
+        let Answer::Instance { number, importer, exporter, encodings } = answer else {
+            return Err(strange());
+        };
+        let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
+            Some(parts?.into_iter().map(Format::from).collect())
+        };
+        let encodings = encodings.map(|ids| ids.into_iter().map(interned).collect());
+        Ok(Self { at, instance: number, importer: formats(importer), exporter: formats(exporter), encodings })
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        // Where the process is gone, so is the instance.
+        let _ = self.at.ask(&Order::Destroy(self.instance), None);
+    }
+}
+
+/// Ids are few, and the same ones again and again.
+fn interned(id: String) -> &'static str {
+    static IDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut ids = IDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = ids.get(id.as_str()) {
+        return known;
+    }
+    let id = Box::leak(id.into_boxed_str());
+    ids.insert(id);
+    id
+}
+
+impl Plugin for Remote {
+    fn create(_: Host) -> Result<Self> {
+        Err(Error::internal("an instance in another process is made by the host"))
+    }
+
+    fn importer(&self) -> Option<&dyn Importer> {
+        self.importer.is_some().then_some(self as &dyn Importer)
+    }
+
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        self.exporter.is_some().then_some(self as &dyn Exporter)
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        self.encodings.is_some().then_some(self as &dyn Encoding)
+    }
+}
+
+fn pairs(options: &Options) -> Vec<(String, String)> {
+    options.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+fn no_capsules() -> Error {
+    Error::unsupported(
+        "the plugin runs in a process of its own, and capsules hold pointers of this one: leave it out of those that are isolated",
+    )
+}
+
+impl Importer for Remote {
+    fn formats(&self) -> &[Format] {
+        self.importer.as_deref().unwrap_or_default()
+    }
+
+    fn open(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        input: Input,
+        schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        let Input::Source(source) = input else { return Err(no_capsules()) };
+        let mut files = Outgoing::default();
+        let (input, source) = handed(&self.at.child, source, &mut files)?;
+        let parts = self.at.child.call(call);
+        let order = Order::Open {
+            instance: self.instance,
+            call: parts,
+            format: format.to_owned(),
+            input,
+            schema: schema.map(write_schema).transpose()?,
+            options: pairs(options),
+        };
+        let (answer, _) = self.at.child.ask(&order, &files, Some((call, parts)))?;
+        let Answer::Stream { number, schema } = answer else { return Err(strange()) };
+        Ok(Box::new(RemoteStream::new(self.at.clone(), number, &schema, source)?))
+    }
+}
+
+impl Exporter for Remote {
+    fn formats(&self) -> &[Format] {
+        self.exporter.as_deref().unwrap_or_default()
+    }
+
+    fn plan(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let parts = self.at.child.call(call);
+        let order = Order::Plan {
+            instance: self.instance,
+            call: parts,
+            format: format.to_owned(),
+            schema: write_schema(schema)?,
+            from: from.into(),
+            options: pairs(options),
+        };
+        match self.at.ask(&order, Some((call, parts)))? {
+            (Answer::Plan(plan), _) => plan.into_iter().map(ColumnPlan::try_from).collect(),
+            _ => Err(strange()),
+        }
+    }
+
+    fn begin(
+        &self,
+        call: &Call<'_>,
+        format: &str,
+        schema: &abi::ArrowSchema,
+        options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        let sink = sink.ok_or_else(no_capsules)?;
+        let parts = self.at.child.call(call);
+        let name = sink.name().to_owned();
+        let number = self.at.child.desk.add_sink(sink);
+        let schema = write_schema(schema)?;
+        let order = Order::Begin {
+            instance: self.instance,
+            call: parts,
+            format: format.to_owned(),
+            schema: schema.clone(),
+            options: pairs(options),
+            sink: SinkParts { number, name },
+        };
+        match self.at.ask(&order, Some((call, parts))) {
+            Ok((Answer::Writer(writer), _)) => RemoteWriter::new(self.at.clone(), writer, &schema, number)
+                .map(|writer| Box::new(writer) as Box<dyn BatchWriter>),
+            other => {
+                self.at.child.desk.remove_sink(number);
+                Err(other.err().unwrap_or_else(strange))
+            }
+        }
+    }
+}
+
+impl Encoding for Remote {
+    fn ids(&self) -> &[&'static str] {
+        self.encodings.as_deref().unwrap_or_default()
+    }
+
+    fn check(&self, node: EncodedNode<'_>) -> Result<()> {
+        let (tree, files) = tree_of(node)?;
+        match self.at.child.ask(&Order::Check { instance: self.instance, tree }, &files, None)? {
+            (Answer::Done, _) => Ok(()),
+            _ => Err(strange()),
+        }
+    }
+
+    fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
+        let (tree, files) = tree_of(node)?;
+        match self.at.child.ask(&Order::Size { instance: self.instance, tree }, &files, None)? {
+            (Answer::Size(bytes), _) => Ok(bytes),
+            _ => Err(strange()),
+        }
+    }
+
+    fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
+        let (tree, files) = tree_of(node)?;
+        let (answer, _) = self.at.child.ask(&Order::Lower { instance: self.instance, tree }, &files, None)?;
+        let Answer::Program(program) = answer else { return Err(strange()) };
+        let operator = |(code, index, a, b)| Operator::of(abi::Operator { code, index, a, b });
+        Ok(program.and_then(|program| program.into_iter().map(operator).collect()))
+    }
+
+    fn plan(&self, node: EncodedNode<'_>, _: Device) -> Result<DecodePlan> {
+        let (tree, files) = tree_of(node)?;
+        // It has the CPU alone.
+        let order = Order::PlanDecoding { instance: self.instance, tree, wanted: Device::CPU.into() };
+        match self.at.child.ask(&order, &files, None)? {
+            (Answer::DecodePlan { device, decoded }, _) => Ok(DecodePlan { device: device.into(), decoded }),
+            _ => Err(strange()),
+        }
+    }
+
+    fn decode(
+        &self,
+        call: &Call<'_>,
+        node: EncodedNode<'_>,
+        below: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let (tree, mut files) = tree_of(node)?;
+        let mut parts = Vec::new();
+        for (batch, index) in below.into_iter().zip(node.index() + 1..) {
+            let part = batch.map(|batch| {
+                let batch = import_batch(batch, &column_schema(node.at(index)?)?, &self.at.memory)?;
+                BatchParts::write(batch, &self.at.stream, &mut files)
+            });
+            parts.push(part.transpose()?);
+        }
+        let told = self.at.child.call(call);
+        let order = Order::Decode { instance: self.instance, call: told, tree, below: parts };
+        match self.at.child.ask(&order, &files, Some((call, told)))? {
+            (Answer::Batch(Some(batch)), files) => self.at.landed(batch, &column_schema(node)?, &files),
+            _ => Err(strange()),
+        }
+    }
+}
+
+fn tree_of(node: EncodedNode<'_>) -> Result<(TreeParts, Outgoing)> {
+    let mut files = Outgoing::default();
+    Ok((TreeParts::write(node, &mut files)?, files))
+}
+
+/// Of the one column that a node decodes to.
+pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
+    // SAFETY: a node's schema, which lives as long as its array.
+    let field = unsafe { import_field_ref(node.schema()?) }?;
+    Ok(Arc::new(Schema::new(vec![field])))
+}

@@ -1,0 +1,149 @@
+//! What the process of an isolated plugin has of the host's: sources, sinks, progress.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_schema::SchemaRef;
+use crossdock_plugin_api::{BatchStreamHandle, ByteSink, ByteSource, Error, Progress, Result, WriterHandle};
+
+use super::link::Lanes;
+use super::serve::Instance;
+use super::shared::Incoming;
+use super::wire::{self, Failure, Grant, InputParts, SinkParts, Wish};
+use crate::source::{Mapping, read_from};
+
+/// Bytes that are asked for, or sent, at once.
+const AT_ONCE: usize = 1 << 20;
+
+/// Progress is told no more often.
+const TELL_AFTER: Duration = Duration::from_millis(10);
+
+/// A stream that the plugin opened.
+pub struct OpenStream {
+    // Before the instance that it belongs to.
+    pub stream: BatchStreamHandle,
+    pub schema: SchemaRef,
+    pub at: Arc<Instance>,
+}
+
+/// A writer that it began; `None` once it is finished.
+pub struct OpenWriter {
+    // As above.
+    pub writer: Option<WriterHandle>,
+    pub schema: SchemaRef,
+    pub at: Arc<Instance>,
+}
+
+/// Asks the host.
+pub struct Ask(pub Lanes);
+
+impl Ask {
+    /// What is granted, and the bytes that come with it.
+    fn ask(&self, wish: &Wish, after: &[u8]) -> Result<(Grant, Vec<u8>)> {
+        let mut answer = self.0.ask(&wire::write(wish)?, after, &[], || Ok::<(), Error>(()))?;
+        let (grant, rest) = wire::read_head::<std::result::Result<Grant, Failure>>(&answer.bytes)?;
+        let head = answer.bytes.len() - rest.len();
+        Ok((grant?, answer.bytes.split_off(head)))
+    }
+
+    /// The same where an answer does not matter: where the host is gone, so is this process soon.
+    pub fn tell(&self, wish: &Wish) {
+        let _ = self.ask(wish, &[]);
+    }
+
+    /// Tells how far a call is.
+    pub fn progress(self: Arc<Self>, call: u64) -> Arc<Progress> {
+        let last = Mutex::new(None::<Instant>);
+        Arc::new(move |done, total| {
+            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|last| last.elapsed() < TELL_AFTER) && done != total {
+                return;
+            }
+            *last = Some(Instant::now());
+            self.tell(&Wish::Progress { call, done, total });
+        })
+    }
+}
+
+/// A source of the host's: in memory that both see, or read by asking.
+pub struct HandedSource {
+    parts: InputParts,
+    mapping: Option<Arc<Mapping>>,
+    ask: Arc<Ask>,
+}
+
+impl HandedSource {
+    pub fn new(parts: InputParts, files: &Incoming, ask: Arc<Ask>) -> Self {
+        let mapping = parts.whole.and_then(|place| files.mapping(place));
+        Self { parts, mapping, ask }
+    }
+}
+
+impl Drop for HandedSource {
+    fn drop(&mut self) {
+        self.ask.tell(&Wish::EndSource(self.parts.number));
+    }
+}
+
+impl ByteSource for HandedSource {
+    fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    fn len(&self) -> Option<u64> {
+        self.parts.bytes
+    }
+
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        if let Some(bytes) = self.map() {
+            return Ok(read_from(bytes, offset, to));
+        }
+        let mut done = 0;
+        while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let bytes = rest.len().min(AT_ONCE) as u64;
+            let wish = Wish::Read { source: self.parts.number, offset: offset + done as u64, bytes };
+            let (_, got) = self.ask.ask(&wish, &[])?;
+            let Some(place) = rest.get_mut(..got.len()).filter(|place| !place.is_empty()) else { break };
+            place.copy_from_slice(&got);
+            done += got.len();
+        }
+        Ok(done)
+    }
+
+    fn map(&self) -> Option<&[u8]> {
+        let (place, mapping) = (self.parts.whole?, self.mapping.as_ref()?);
+        let begin = usize::try_from(place.offset()).ok()?;
+        mapping.bytes().get(begin..)?.get(..usize::try_from(place.bytes).ok()?)
+    }
+}
+
+/// A sink of the host's.
+pub struct HandedSink {
+    parts: SinkParts,
+    ask: Arc<Ask>,
+}
+
+impl HandedSink {
+    pub fn new(parts: SinkParts, ask: Arc<Ask>) -> Self {
+        Self { parts, ask }
+    }
+}
+
+impl Drop for HandedSink {
+    fn drop(&mut self) {
+        self.ask.tell(&Wish::EndSink(self.parts.number));
+    }
+}
+
+impl ByteSink for HandedSink {
+    fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(AT_ONCE) {
+            self.ask.ask(&Wish::Write { sink: self.parts.number }, piece)?;
+        }
+        Ok(())
+    }
+}

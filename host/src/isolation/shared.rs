@@ -1,0 +1,212 @@
+//! Memory that two processes see: sealed files without a name, and mapped files.
+//!
+//! What is sent is written into a file in memory that is sealed before it leaves: neither side can change it from then on.
+//! What lies in a mapping is sent as that file and an offset. A file that comes is mapped for reading, once, as long as
+//! anybody reads it.
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use crossdock_memory::{Buffer, ForeignOwner, Ready};
+use crossdock_plugin_api::{Device, Error, Result};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
+use serde::{Deserialize, Serialize};
+
+use super::link::MOST_FILES;
+use crate::source::Mapping;
+
+/// What nobody can do to a sealed file any more.
+const SEALS: SealFlags =
+    SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
+
+/// Where pieces begin: as Arrow recommends it, and a cache line.
+const ALIGNMENT: u64 = 64;
+/// No more is promised: that of a page.
+const MOST_ALIGNMENT: u64 = 4096;
+
+/// Where bytes lie: in which of a message's files.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Place {
+    file: u32,
+    offset: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+impl Place {
+    const NOWHERE: Self = Self { file: u32::MAX, offset: 0, bytes: 0 };
+
+    /// From the file's first byte on.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
+/// The files of a message that is being made.
+#[derive(Default)]
+pub struct Outgoing {
+    files: Vec<Sent>,
+    /// The one that takes what lies in none, and how far it is written.
+    own: Option<(u32, u64)>,
+}
+
+enum Sent {
+    Own(File),
+    Mapped(Arc<Mapping>),
+}
+
+impl AsFd for Sent {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(file) => file.as_fd(),
+            Self::Mapped(mapping) => mapping.file().as_fd(),
+        }
+    }
+}
+
+impl Outgoing {
+    /// Sends `bytes`, which will lie at a multiple of `alignment` (bytes, a power of two).
+    ///
+    /// # Errors
+    /// There is no memory for them, or they lie in too many files.
+    pub fn place(&mut self, bytes: &[u8], alignment: u64) -> Result<Place> {
+        let size = bytes.len() as u64;
+        if bytes.is_empty() {
+            return Ok(Place::NOWHERE);
+        }
+        if alignment > MOST_ALIGNMENT {
+            return Err(Error::unsupported(format!(
+                "a buffer at a multiple of {alignment} bytes goes to no other process, at most of {MOST_ALIGNMENT}"
+            )));
+        }
+        if let Some((mapping, offset)) = Mapping::around(bytes) {
+            let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &mapping));
+            let known = self.files.iter().position(is_it);
+            let file = known.map_or_else(|| self.push(Sent::Mapped(mapping)), |known| Ok(known as u32))?;
+            return Ok(Place { file, offset, bytes: size });
+        }
+        let no_room = |error: std::io::Error| {
+            Error::out_of_memory(format!("{size} bytes of shared memory for an isolated plugin: {error}"))
+        };
+        let (file, end) = match self.own {
+            Some(own) => own,
+            None => {
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let made = memfd_create("crossdock-arrays", flags).map_err(|errno| no_room(errno.into()))?;
+                (self.push(Sent::Own(made.into()))?, 0)
+            }
+        };
+        let offset = end.next_multiple_of(alignment.max(ALIGNMENT));
+        if let Some(Sent::Own(own)) = self.files.get(file as usize) {
+            own.write_all_at(bytes, offset).map_err(no_room)?;
+        }
+        self.own = Some((file, offset + size));
+        Ok(Place { file, offset, bytes: size })
+    }
+
+    fn push(&mut self, sent: Sent) -> Result<u32> {
+        if self.files.len() >= MOST_FILES {
+            return Err(Error::unsupported(format!(
+                "arrays in more than {MOST_FILES} files go to no other process at once"
+            )));
+        }
+        self.files.push(sent);
+        Ok(self.files.len() as u32 - 1)
+    }
+
+    /// Nothing is written any more.
+    pub fn seal(&self) -> Result<Vec<BorrowedFd<'_>>> {
+        for sent in &self.files {
+            if let Sent::Own(file) = sent {
+                fcntl_add_seals(file, SEALS)
+                    .map_err(|errno| Error::internal(format!("cannot seal shared memory: {errno}")))?;
+            }
+        }
+        Ok(self.files.iter().map(AsFd::as_fd).collect())
+    }
+
+    /// The same, for those who send it later.
+    pub fn into_files(self) -> Result<Vec<OwnedFd>> {
+        self.seal()?;
+        let owned = |sent: &Sent| sent.as_fd().try_clone_to_owned();
+        Ok(self.files.iter().map(owned).collect::<std::io::Result<_>>()?)
+    }
+}
+
+/// The files of a message that came.
+#[derive(Default)]
+pub struct Incoming(Vec<ForeignOwnerOf>);
+
+struct ForeignOwnerOf {
+    mapping: Arc<Mapping>,
+    owner: ForeignOwner,
+}
+
+impl Incoming {
+    /// Of those whom this process trusts to leave the files as they are.
+    pub fn of_the_host(files: Vec<OwnedFd>) -> Result<Self> {
+        Self::new(files, |_| Ok(()))
+    }
+
+    /// Of a plugin: memory that nobody can change any more, or a file that this process has mapped itself.
+    pub fn of_a_plugin(files: Vec<OwnedFd>) -> Result<Self> {
+        Self::new(files, |file| match fcntl_get_seals(file) {
+            Ok(seals) if seals.contains(SEALS.difference(SealFlags::SEAL)) => Ok(()),
+            Ok(seals) => {
+                Err(Error::bad_data(format!("it shares memory that it can still change (seals {seals:?})")))
+            }
+            Err(errno) => Err(Error::bad_data(format!("it shares a file that is no sealed memory: {errno}"))),
+        })
+    }
+
+    fn new(files: Vec<OwnedFd>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
+        let take = |file: OwnedFd| {
+            let file = Arc::new(File::from(file));
+            let mapping = match Mapping::known(&file)? {
+                Some(known) => known,
+                None => {
+                    check(&file)?;
+                    Mapping::of(file)?.ok_or_else(|| Error::out_of_memory("no room to map shared memory"))?
+                }
+            };
+            Ok(ForeignOwnerOf { owner: ForeignOwner::new(mapping.clone()), mapping })
+        };
+        files.into_iter().map(take).collect::<Result<_>>().map(Self)
+    }
+
+    /// The bytes there, on the CPU.
+    pub fn buffer(&self, place: Place) -> Result<Buffer> {
+        static NOTHING: [u64; 8] = [0; 8];
+        if place.bytes == 0 {
+            let owner = ForeignOwner::new(());
+            // SAFETY: a constant.
+            return Ok(unsafe {
+                Buffer::foreign(&owner, Device::CPU, NOTHING.as_ptr() as u64, Some(0), Ready::Now)
+            });
+        }
+        let none = || Error::bad_data(format!("bytes in file {} of {} that came", place.file, self.0.len()));
+        let file = self.0.get(place.file as usize).ok_or_else(none)?;
+        let bytes = file.mapping.bytes();
+        let outside = |_| Error::bad_data(format!("bytes at {}, outside shared memory", place.offset));
+        let offset = usize::try_from(place.offset).map_err(outside)?;
+        let size = usize::try_from(place.bytes).map_err(outside)?;
+        // SAFETY: mapped for reading as long as the owner has it.
+        let whole = unsafe {
+            Buffer::foreign(
+                &file.owner,
+                Device::CPU,
+                bytes.as_ptr() as u64,
+                Some(bytes.len() as u64),
+                Ready::Now,
+            )
+        };
+        whole.slice(offset, size)
+    }
+
+    /// The whole mapping of the file there.
+    pub fn mapping(&self, place: Place) -> Option<Arc<Mapping>> {
+        self.0.get(place.file as usize).map(|file| file.mapping.clone())
+    }
+}

@@ -1,0 +1,330 @@
+//! What a host and the process of an isolated plugin say to each other, as plain data: the words of crossdock.h, with numbers
+//! in the place of objects. Both are of one build, so nothing here is kept for others.
+
+use crossdock_plugin_api::{
+    CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result, SessionSettings,
+    Validate, Verdict,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::freight::{BatchParts, TreeParts};
+use super::shared::Place;
+
+/// Without an answer, over the control socket; an empty message comes with a lane.
+#[derive(Serialize, Deserialize)]
+pub enum Remark {
+    /// The host wants this call to end.
+    Cancel(u64),
+}
+
+/// What the host asks of the process. Instances, streams and writers have the numbers that its answers gave them.
+#[derive(Serialize, Deserialize)]
+pub enum Order {
+    /// Loads the plugin in the message's one file, which `who` is called in messages. The first of all, by a host of this version.
+    Load {
+        version: String,
+        who: String,
+    },
+    Create(Settings),
+    Destroy(u64),
+    Open {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        input: InputParts,
+        schema: Option<Vec<u8>>,
+        options: Vec<(String, String)>,
+    },
+    Next {
+        stream: u64,
+        call: CallParts,
+    },
+    EndStream(u64),
+    Plan {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        schema: Vec<u8>,
+        from: DeviceParts,
+        options: Vec<(String, String)>,
+    },
+    Begin {
+        instance: u64,
+        call: CallParts,
+        format: String,
+        schema: Vec<u8>,
+        options: Vec<(String, String)>,
+        sink: SinkParts,
+    },
+    Write {
+        writer: u64,
+        call: CallParts,
+        batch: BatchParts,
+    },
+    Finish {
+        writer: u64,
+        call: CallParts,
+    },
+    EndWriter(u64),
+    Check {
+        instance: u64,
+        tree: TreeParts,
+    },
+    Size {
+        instance: u64,
+        tree: TreeParts,
+    },
+    PlanDecoding {
+        instance: u64,
+        tree: TreeParts,
+        wanted: DeviceParts,
+    },
+    Decode {
+        instance: u64,
+        call: CallParts,
+        tree: TreeParts,
+        below: Vec<Option<BatchParts>>,
+    },
+    Lower {
+        instance: u64,
+        tree: TreeParts,
+    },
+}
+
+/// What it answers.
+#[derive(Serialize, Deserialize)]
+pub enum Answer {
+    Done,
+    Instance {
+        number: u64,
+        importer: Option<Vec<FormatParts>>,
+        exporter: Option<Vec<FormatParts>>,
+        encodings: Option<Vec<String>>,
+    },
+    Stream {
+        number: u64,
+        schema: Vec<u8>,
+    },
+    Batch(Option<BatchParts>),
+    Writer(u64),
+    Plan(Vec<PlanParts>),
+    Size(Option<u64>),
+    DecodePlan {
+        device: DeviceParts,
+        decoded: Vec<bool>,
+    },
+    /// The operators, each as crossdock.h has it; none where there is no program.
+    Program(Option<Vec<(u32, u32, u64, u64)>>),
+}
+
+/// What the process asks of the host meanwhile.
+#[derive(Serialize, Deserialize)]
+pub enum Wish {
+    Read {
+        source: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    EndSource(u64),
+    /// The bytes follow.
+    Write {
+        sink: u64,
+    },
+    EndSink(u64),
+    Progress {
+        call: u64,
+        done: u64,
+        total: u64,
+    },
+    Log {
+        level: u8,
+        message: String,
+    },
+}
+
+/// What the host answers.
+#[derive(Serialize, Deserialize)]
+pub enum Grant {
+    Done,
+    /// They follow.
+    Bytes,
+}
+
+/// Either's answer, if it is none.
+#[derive(Serialize, Deserialize)]
+pub struct Failure {
+    code: i32,
+    message: String,
+    details: Option<String>,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Settings {
+    pub memory_limit_bytes: u64,
+    pub threads: u32,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct DeviceParts {
+    r#type: i32,
+    id: i64,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct CallParts {
+    pub number: u64,
+    pub byte_budget: u64,
+    pub validate_full: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct InputParts {
+    pub number: u64,
+    pub name: String,
+    pub bytes: Option<u64>,
+    /// The whole of it, where the process can look at it itself.
+    pub whole: Option<Place>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct SinkParts {
+    pub number: u64,
+    pub name: String,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct FormatParts {
+    name: String,
+    description: String,
+    bytes: bool,
+    capsules: Vec<String>,
+    magics: Vec<(u64, Vec<u8>)>,
+    endings: Vec<String>,
+    options: Vec<(String, String)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub struct PlanParts {
+    name: String,
+    verdict: u8,
+    to: DeviceParts,
+    reason: String,
+}
+
+/// As bytes.
+pub fn write<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    postcard::to_stdvec(value).map_err(|error| Error::internal(format!("cannot write a message: {error}")))
+}
+
+/// From bytes, of which none may be left.
+pub fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    match read_head(bytes)? {
+        (value, []) => Ok(value),
+        (_, rest) => Err(Error::bad_data(format!("{} bytes follow a message", rest.len()))),
+    }
+}
+
+/// From the first bytes; the others as they are.
+pub fn read_head<T: DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8])> {
+    postcard::take_from_bytes(bytes)
+        .map_err(|error| Error::bad_data(format!("a message of {} bytes is none: {error}", bytes.len())))
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let details = error.details().map(str::to_owned);
+        Self { code: error.code().0, message: error.message().to_owned(), details }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(Code(failure.code), failure.message);
+        failure.details.into_iter().fold(error, Self::with_details)
+    }
+}
+
+impl From<Device> for DeviceParts {
+    fn from(device: Device) -> Self {
+        Self { r#type: device.r#type, id: device.id }
+    }
+}
+
+impl From<DeviceParts> for Device {
+    fn from(device: DeviceParts) -> Self {
+        Self::from_arrow(device.r#type, device.id)
+    }
+}
+
+impl From<SessionSettings> for Settings {
+    fn from(settings: SessionSettings) -> Self {
+        let threads = u32::try_from(settings.threads).unwrap_or(u32::MAX);
+        Self { memory_limit_bytes: settings.memory_limit_bytes, threads }
+    }
+}
+
+impl CallParts {
+    /// What a call on the CPU is told.
+    pub fn settings(self) -> CallSettings {
+        let validate = if self.validate_full { Validate::Full } else { Validate::Layout };
+        CallSettings { byte_budget: self.byte_budget, validate, ..CallSettings::new(Device::CPU) }
+    }
+}
+
+impl From<&Format> for FormatParts {
+    fn from(format: &Format) -> Self {
+        let options = format.options.iter().map(|o| (o.key.clone(), o.description.clone()));
+        Self {
+            name: format.name.clone(),
+            description: format.description.clone(),
+            bytes: format.bytes,
+            capsules: format.capsules.clone(),
+            magics: format.magics.clone(),
+            endings: format.endings.clone(),
+            options: options.collect(),
+        }
+    }
+}
+
+impl From<FormatParts> for Format {
+    /// Its arrays are in host memory, wherever the plugin could have them.
+    fn from(parts: FormatParts) -> Self {
+        let option = |(key, description)| OptionInfo { key, description };
+        Self {
+            name: parts.name,
+            description: parts.description,
+            bytes: parts.bytes,
+            capsules: parts.capsules,
+            magics: parts.magics,
+            endings: parts.endings,
+            device_types: vec![Device::CPU.r#type],
+            options: parts.options.into_iter().map(option).collect(),
+        }
+    }
+}
+
+const VERDICTS: [Verdict; 4] = [Verdict::ZeroCopy, Verdict::Converted, Verdict::Copied, Verdict::Unsupported];
+
+impl From<ColumnPlan> for PlanParts {
+    fn from(plan: ColumnPlan) -> Self {
+        let verdict = VERDICTS.iter().position(|verdict| *verdict == plan.verdict).unwrap_or_default() as u8;
+        Self { name: plan.name, verdict, to: plan.to.into(), reason: plan.reason }
+    }
+}
+
+impl TryFrom<PlanParts> for ColumnPlan {
+    type Error = Error;
+
+    fn try_from(parts: PlanParts) -> Result<Self> {
+        let verdict = VERDICTS.get(usize::from(parts.verdict)).copied();
+        let verdict = verdict.ok_or_else(|| Error::bad_data(format!("verdict {}", parts.verdict)))?;
+        Ok(Self { name: parts.name, verdict, to: parts.to.into(), reason: parts.reason })
+    }
+}
+
+impl From<DecodePlan> for Answer {
+    fn from(plan: DecodePlan) -> Self {
+        Self::DecodePlan { device: plan.device.into(), decoded: plan.decoded }
+    }
+}

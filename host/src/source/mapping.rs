@@ -1,0 +1,113 @@
+//! Files mapped for reading, and which of them an address lies in.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A whole file, mapped for reading.
+pub(crate) struct Mapping {
+    file: Arc<File>,
+    id: Id,
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Whether somebody is about to take its pages out of the process.
+    pub(super) trimming: AtomicBool,
+}
+
+/// By which a file is known while it is open: device and inode.
+type Id = (u64, u64);
+
+// SAFETY: a read-only mapping that nobody moves; it may be read and unmapped from any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// All that are alive.
+#[derive(Default)]
+struct Mappings {
+    by_file: HashMap<Id, Weak<Mapping>>,
+    by_address: BTreeMap<usize, Weak<Mapping>>,
+}
+
+fn mappings() -> MutexGuard<'static, Mappings> {
+    static MAPPINGS: LazyLock<Mutex<Mappings>> = LazyLock::new(Mutex::default);
+    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mapping {
+    /// Maps a file; `None` where it has no bytes, or cannot be mapped.
+    pub fn of(file: Arc<File>) -> io::Result<Option<Arc<Self>>> {
+        let stat = file.metadata()?;
+        let Some(bytes) = usize::try_from(stat.len()).ok().filter(|n| (1..=isize::MAX as usize).contains(n))
+        else {
+            return Ok(None);
+        };
+        // SAFETY: a new mapping, wherever the system likes, that only this struct refers to.
+        let start = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if start == libc::MAP_FAILED {
+            return Ok(None);
+        }
+        let Some(start) = NonNull::new(start.cast()) else { return Ok(None) };
+        let id = (stat.dev(), stat.ino());
+        let mapping = Arc::new(Self { file, id, start, bytes, trimming: AtomicBool::new(false) });
+        let mut all = mappings();
+        all.by_file.insert(id, Arc::downgrade(&mapping));
+        all.by_address.insert(start.as_ptr().addr(), Arc::downgrade(&mapping));
+        Ok(Some(mapping))
+    }
+
+    /// The mapping that there is of this file, if there is one.
+    pub fn known(file: &File) -> io::Result<Option<Arc<Self>>> {
+        let stat = file.metadata()?;
+        Ok(mappings().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
+    }
+
+    /// The mapping that these bytes lie in, and from which of its bytes on.
+    pub fn around(bytes: &[u8]) -> Option<(Arc<Self>, u64)> {
+        let mapping = mappings().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
+        let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
+        (offset.checked_add(bytes.len())? <= mapping.bytes).then_some((mapping, offset as u64))
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: `bytes` bytes are mapped readable until `self` is dropped. That nobody cuts the file short meanwhile
+        // is the documented duty of those who write to it; what they overwrite shows through as other bytes, which
+        // validation found sound only as of its own look.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Takes its pages out of this process.
+    pub(super) fn trim(&self) {
+        // SAFETY: a read-only mapping of a file: dropping its pages changes no content, they are read again when
+        // needed. The answer does not matter.
+        unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
+        self.trimming.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        {
+            let mut all = mappings();
+            // Another one of the same file may have come.
+            if all.by_file.get(&self.id).is_some_and(|known| known.strong_count() == 0) {
+                all.by_file.remove(&self.id);
+            }
+            all.by_address.remove(&self.start.as_ptr().addr());
+        }
+        // SAFETY: mapped in `of`, unmapped once; whoever read it held a share.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}

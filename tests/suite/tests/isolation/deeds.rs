@@ -1,0 +1,224 @@
+//! What a plugin does that is up to no good.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crossdock::api::CancelFlag;
+use crossdock::isolation::Isolation;
+use crossdock::source::Input;
+use crossdock::{Error, Host, ReadOptions, Session};
+use crossdock_tests::command;
+
+/// The plugin, which is to write what it writes below `folder`.
+fn hostile(folder: &Path) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let to = folder.join("libcrossdock_hostile_plugin.so");
+    let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"]);
+    compile.arg(root.join("../../plugin-api/include")).arg(root.join("tests/isolation/hostile.c"));
+    compile.arg(format!("-DHOSTILE_FILE=\"{}\"", folder.join("trace").display())).arg("-o").arg(&to);
+    let out = compile.output().expect("a C compiler");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    to
+}
+
+fn session(folder: &Path, isolation: Isolation) -> (Host, Session) {
+    let host = crate::host(&hostile(folder), isolation).build().unwrap();
+    let session = host.session().open().unwrap();
+    (host, session)
+}
+
+/// Has the plugin do it; what it says.
+fn have_done(session: &Session, deed: &'static str) -> Result<Vec<usize>, Error> {
+    let options = ReadOptions { from: Some("deeds".into()), ..ReadOptions::default() };
+    let reader = session.read(Input::bytes(deed.as_bytes()), &options)?;
+    reader.map(|batch| batch.map(|batch| batch.len())).collect()
+}
+
+fn words(result: Result<Vec<usize>, Error>) -> String {
+    result.unwrap_err().one_line()
+}
+
+#[test]
+fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, session) = session(folder.path(), crate::marked("ends"));
+    for (deed, how) in [
+        ("crash", "signal 11 (SIGSEGV"),
+        ("abort", "signal 6 (SIGABRT"),
+        ("exit", "it exited with status 3"),
+        ("next-crash", "signal 11 (SIGSEGV"),
+        // Its first batch is fine, the second one the end of it.
+        ("honest", "signal 11 (SIGSEGV"),
+    ] {
+        let said = words(have_done(&session, deed));
+        assert!(
+            said.contains("hostile") && said.contains("the process of") && said.contains(how),
+            "{deed}: {said}"
+        );
+        let said = words(have_done(&session, "read-library"));
+        assert!(said.ends_with("read-library: 0"), "a new process does the next call: {said}");
+    }
+    assert_eq!(crate::processes("ends"), 1, "the one that is used");
+    drop(session);
+    assert!(host.settle().is_empty());
+    assert_eq!(crate::processes("ends"), 0, "processes are left");
+}
+
+#[test]
+fn what_reaches_outside_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("trace.kept"), "kept").unwrap();
+    let (_host, session) = session(folder.path(), crate::isolation());
+    let refused = |deed, errno: i32| {
+        let said = words(have_done(&session, deed));
+        assert!(said.ends_with(&format!("{deed}: {errno}")), "{said}");
+    };
+    for deed in ["write-file", "read-file", "list-folder", "exec"] {
+        refused(deed, if deed == "exec" { libc::EPERM } else { libc::EACCES });
+    }
+    for deed in ["socket", "local-socket", "fork", "kill", "trace", "remove-file", "make-folder"] {
+        refused(deed, libc::EPERM);
+    }
+    refused("standard-input", 0);
+    refused("read-library", 0);
+    let mut left: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(
+        left,
+        ["libcrossdock_hostile_plugin.so", "trace.kept"],
+        "constructors and deeds left something"
+    );
+}
+
+#[test]
+fn without_isolation_the_same_plugin_does_reach_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_host, session) = session(folder.path(), Isolation::default());
+    for deed in ["read-file", "local-socket"] {
+        let said = words(have_done(&session, deed));
+        assert!(said.ends_with(&format!("{deed}: 0")), "{said}");
+    }
+    assert!(folder.path().join("trace").exists(), "its constructor ran here");
+}
+
+#[test]
+fn a_process_that_gives_no_sign_of_life_is_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let isolation = Isolation { silence: Some(Duration::from_millis(300)), ..crate::isolation() };
+    let (_host, session) = session(folder.path(), isolation);
+    let said = words(have_done(&session, "hang"));
+    assert!(said.contains("no sign of life"), "{said}");
+    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
+fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_host, session) = session(folder.path(), Isolation { silence: None, ..crate::isolation() });
+    for deed in ["hang-until-cancelled", "hang"] {
+        let cancel = CancelFlag::new();
+        let cancelled = session.with_cancel_flag(cancel.clone());
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.cancel();
+        });
+        let result = have_done(&cancelled, deed);
+        assert!(matches!(result, Err(Error::Cancelled)), "{deed}: {result:?}");
+        later.join().unwrap();
+    }
+    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
+fn what_a_process_says_of_its_arrays_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_host, session) = session(folder.path(), crate::isolation());
+    let said = words(have_done(&session, "lie"));
+    assert!(said.contains("1073741824"), "the offset: {said}");
+    let said = words(have_done(&session, "many-rows"));
+    assert!(said.contains("signal 11") || said.contains("bytes"), "{said}");
+}
+
+#[test]
+fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = hostile(folder.path());
+    for (deed, heard) in [("log", "heard from afar"), ("print", "not an answer")] {
+        let file = folder.path().join("a.deed");
+        std::fs::write(&file, deed).unwrap();
+        let arguments = [
+            "convert",
+            "--isolate=hostile",
+            "--plugins",
+            plugin.to_str().unwrap(),
+            file.to_str().unwrap(),
+            "-",
+        ];
+        let out = command(&arguments).args(["--to", "arrow-ipc-stream"]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(said.contains(heard) && out.stdout.is_empty(), "{deed}: {out:?}");
+    }
+}
+
+#[test]
+fn many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let (host, session) = session(folder.path(), crate::isolation());
+    let others = Arc::new(Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (session, others) = (&session, others.clone());
+            scope.spawn(move || {
+                for round in 0..6 {
+                    let deed = if (thread, round) == (3, 2) { "crash" } else { "read-library" };
+                    others.lock().unwrap().push(words(have_done(session, deed)));
+                }
+            });
+        }
+    });
+    for said in others.lock().unwrap().iter() {
+        assert!(said.ends_with("read-library: 0") || said.contains("the process of"), "{said}");
+    }
+    drop(session);
+    assert!(host.settle().is_empty());
+}
+
+#[test]
+fn a_host_that_is_killed_takes_its_plugins_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = hostile(folder.path());
+    let file = folder.path().join("a.deed");
+    std::fs::write(&file, "hang").unwrap();
+    let arguments =
+        ["convert", "--isolate", "--plugins", plugin.to_str().unwrap(), file.to_str().unwrap(), "-"];
+    let mut host = command(&arguments).args(["--to", "arrow-ipc-stream"]).spawn().unwrap();
+    let of_host = format!("/proc/{0}/task/{0}/children", host.id());
+    let start = Instant::now();
+    let soon = |what: &str| assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+    let processes = loop {
+        let there: Vec<String> =
+            std::fs::read_to_string(&of_host).unwrap().split_whitespace().map(str::to_owned).collect();
+        if !there.is_empty() {
+            break there;
+        }
+        soon("no process was started");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    host.kill().unwrap();
+    host.wait().unwrap();
+    for process in processes {
+        // One that is gone, or waits for its new parent to look.
+        let alive = || {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+        };
+        while alive() {
+            soon("it outlives its host");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

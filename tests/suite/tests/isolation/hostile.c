@@ -1,0 +1,182 @@
+/* A plugin that does what the file that it reads says: a crash, a loop, an attempt to reach outside. What an attempt came to is
+ * the error's message: the deed and errno, 0 where it succeeded. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "crossdock.h"
+
+#define TEXT(literal) {literal, sizeof(literal) - 1}
+
+struct crossdock_instance {
+  const crossdock_host* host;
+};
+
+/* The test looks for what a constructor wrote: CROSSDOCK_HOSTILE_FILE is a path that was compiled in. */
+__attribute__((constructor)) static void at_load(void) {
+  int file = open(HOSTILE_FILE, O_CREAT | O_WRONLY, 0600);
+  if (file >= 0) close(file);
+}
+
+static crossdock_code fail(crossdock_error* err, const char* message) {
+  if (err) err->message = message;
+  return CROSSDOCK_BAD_DATA;
+}
+
+static int is(const char* deed, const char* name) { return strcmp(deed, name) == 0; }
+
+static volatile int never;
+
+/* What is tried; -1 and errno where it fails, as system calls do. */
+static int attempt(const char* deed) {
+  char* const none[] = {NULL};
+  if (is(deed, "write-file")) return open(HOSTILE_FILE ".written", O_CREAT | O_WRONLY, 0600);
+  if (is(deed, "read-file")) return open("/etc/passwd", O_RDONLY);
+  if (is(deed, "list-folder")) return open("/", O_RDONLY | O_DIRECTORY);
+  if (is(deed, "read-library")) return open("/usr", O_RDONLY | O_DIRECTORY);
+  if (is(deed, "socket")) return socket(AF_INET, SOCK_STREAM, 0);
+  if (is(deed, "local-socket")) return socket(AF_UNIX, SOCK_STREAM, 0);
+  if (is(deed, "fork")) return fork();
+  if (is(deed, "exec")) return execve("/bin/true", none, none);
+  if (is(deed, "kill")) return kill(getppid(), SIGKILL);
+  if (is(deed, "trace")) return (int)ptrace(PTRACE_ATTACH, getppid(), NULL, NULL);
+  if (is(deed, "remove-file")) return unlink(HOSTILE_FILE ".kept");
+  if (is(deed, "make-folder")) return mkdir(HOSTILE_FILE ".folder", 0700);
+  if (is(deed, "standard-input")) return (int)read(0, &errno, 1) == 0 ? 0 : -1;
+  errno = ENOSYS;
+  return -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------- a batch --- */
+
+static struct ArrowSchema column_schema = {.format = "u", .name = "text", .flags = 0};
+static struct ArrowSchema* schema_children[] = {&column_schema};
+static void forget_schema(struct ArrowSchema* schema) { schema->release = NULL; }
+static void forget_array(struct ArrowArray* array) { array->release = NULL; }
+
+/* One text, whose end lies where no text is. */
+static int32_t offsets[] = {0, 1 << 30};
+static const char text[64] = "text";
+static const void* column_buffers[] = {NULL, offsets, text};
+static const void* batch_buffers[] = {NULL};
+static struct ArrowArray column_array = {.length = 1, .n_buffers = 3, .buffers = column_buffers, .release = forget_array};
+static struct ArrowArray* array_children[] = {&column_array};
+
+static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
+  (void)stream, (void)err;
+  column_schema.release = forget_schema;
+  *out = (struct ArrowSchema){.format = "+s", .name = "", .n_children = 1, .children = schema_children, .release = forget_schema};
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
+                               crossdock_error* err) {
+  const char* deed = stream->private_data;
+  (void)call, (void)err;
+  if (is(deed, "next-crash")) *(volatile int*)0 = never;
+  column_array.release = forget_array;
+  offsets[1] = is(deed, "honest") ? 4 : 1 << 30;
+  if (is(deed, "many-rows")) column_array.length = 1 << 30;
+  out->array.array = (struct ArrowArray){.length = column_array.length, .n_buffers = 1, .n_children = 1, .buffers = batch_buffers,
+                                         .children = array_children, .release = forget_array};
+  out->array.device_id = -1;
+  out->array.device_type = ARROW_DEVICE_CPU;
+  stream->private_data = (void*)"next-crash";
+  return CROSSDOCK_OK;
+}
+
+static void release_stream(crossdock_batch_stream* stream) { stream->release = NULL; }
+
+/* ------------------------------------------------------------------------------------------------------ the deed --- */
+
+static crossdock_code open_deed(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                                const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
+                                size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+  static char deed[64], message[128];
+  static const char* const streams[] = {"next-crash", "lie", "honest", "many-rows"};
+  crossdock_source source = *input->source;
+  size_t n = 0;
+  (void)instance, (void)format, (void)schema, (void)options, (void)n_options;
+  input->source->release = NULL;
+  source.read_at(&source, 0, deed, sizeof deed - 1, &n, NULL);
+  source.release(&source);
+  deed[n] = 0;
+  if (is(deed, "crash")) *(volatile int*)0 = 1;
+  if (is(deed, "exit")) exit(3);
+  if (is(deed, "abort")) abort();
+  if (is(deed, "hang")) while (!never) continue;
+  if (is(deed, "hang-until-cancelled")) {
+    while (!CROSSDOCK_IS_CANCELLED(call)) usleep(1000);
+    return CROSSDOCK_CANCELLED;
+  }
+  if (is(deed, "log")) {
+    const crossdock_host_log* log = instance->host->get_interface(instance->host, CROSSDOCK_HOST_LOG_ID);
+    crossdock_str words = TEXT("heard from afar");
+    log->write(log, CROSSDOCK_LOG_WARN, words);
+    return fail(err, "logged");
+  }
+  if (is(deed, "print")) {
+    printf("not an answer\n");
+    fflush(stdout);
+    return fail(err, "printed");
+  }
+  for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
+    if (!is(deed, streams[i])) continue;
+    out->get_schema = get_schema;
+    out->get_next = get_next;
+    out->release = release_stream;
+    out->private_data = (void*)streams[i];
+    return CROSSDOCK_OK;
+  }
+  errno = 0;
+  n = (size_t)snprintf(message, sizeof message, "%s: ", deed);
+  snprintf(message + n, sizeof message - n, "%d", attempt(deed) < 0 ? errno : 0);
+  return fail(err, message);
+}
+
+static const crossdock_str endings[] = {TEXT(".deed")};
+static const crossdock_format format = {
+    .struct_size = sizeof format, .name = TEXT("deeds"), .description = TEXT("does what it reads"), .flags = CROSSDOCK_FORMAT_BYTES,
+    .endings = endings, .n_endings = 1};
+
+static crossdock_code formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out, crossdock_error* err) {
+  (void)instance, (void)err;
+  *out = &format;
+  *n_out = 1;
+  return CROSSDOCK_OK;
+}
+
+static const crossdock_importer importer = {sizeof importer, formats, open_deed};
+
+static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
+  crossdock_instance* instance = malloc(sizeof *instance);
+  if (!instance) return fail(err, "no memory");
+  instance->host = host;
+  *out = instance;
+  return CROSSDOCK_OK;
+}
+
+static void destroy(crossdock_instance* instance) { free(instance); }
+
+static const void* get_interface(crossdock_instance* instance, const char* id) {
+  (void)instance;
+  return is(id, CROSSDOCK_IMPORTER_ID) ? &importer : NULL;
+}
+
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
+    CROSSDOCK_PLUGIN_MAGIC, sizeof(crossdock_plugin_entry), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, 0,
+    create, destroy, get_interface};
+
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
+    .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
+    .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .name = "hostile", .version = "1.0.0",
+    .api_range = "^0.1.0", .licence = "Apache-2.0", .toolchain = "C", .panic = "none", .interfaces = CROSSDOCK_IMPORTER_ID,
+    .formats = "deeds", .description = "does what it reads", .sizes = CROSSDOCK_META_SIZES_INIT};

@@ -1,0 +1,44 @@
+//! Plugins in processes of their own: what they give is the same, and what they do stays theirs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod deeds;
+mod same;
+mod strangers;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crossdock::discovery::Search;
+use crossdock::isolation::{Isolation, Program, Which};
+use crossdock::memory::Backend;
+use crossdock::{Host, HostBuilder, Policy};
+use crossdock_tests::built_file;
+
+/// Every plugin, by the command that was built.
+fn isolation() -> Isolation {
+    marked("")
+}
+
+/// The same, in processes that [`processes`] finds by this mark.
+fn marked(mark: &str) -> Isolation {
+    let mut program = Program::command(built_file("crossdock"));
+    program.arguments.push(mark.into());
+    Isolation { which: Which::All, program: Some(program), silence: Some(Duration::from_secs(60)) }
+}
+
+/// A host whose plugins, those of `plugins`, run in other processes.
+fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
+    let policy = Policy { isolation, ..Policy::default() };
+    let search = Search::nowhere().given(plugins);
+    Host::builder().policy(policy).backend(Backend::builder().build()).search(search)
+}
+
+/// How many processes with this mark there are.
+fn processes(mark: &str) -> usize {
+    let has_it = |process: &Path| {
+        let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
+    };
+    let all = std::fs::read_dir("/proc").unwrap().map(|process| process.unwrap().path());
+    all.filter(|process| has_it(process)).count()
+}

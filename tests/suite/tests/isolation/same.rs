@@ -1,0 +1,138 @@
+//! Plugins that mean well give the same from there as from here.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crossdock::source::Input;
+use crossdock::{Host, ReadOptions, Session};
+use crossdock_arrays::{DeviceBatch, first_difference};
+use crossdock_tests::{built, command, crossdock, sample, sample_tree};
+
+fn sessions() -> (Host, Session, Session) {
+    let isolated = crate::host(&built(), crate::marked("same")).build().unwrap();
+    let here = Host::builder().plugins(built()).build().unwrap().session().open().unwrap();
+    let there = isolated.session().open().unwrap();
+    (isolated, here, there)
+}
+
+fn read(session: &Session, input: Input) -> Vec<DeviceBatch> {
+    session.read(input, &ReadOptions::default()).unwrap().map(Result::unwrap).collect()
+}
+
+fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
+    assert_eq!(left.len(), right.len());
+    for (left, right) in left.iter().zip(right) {
+        assert_eq!((left.schema(), left.metadata()), (right.schema(), right.metadata()));
+        assert_eq!(first_difference(left, right, session.stream()).unwrap(), None);
+    }
+}
+
+#[test]
+fn tables_are_read_the_same_from_files_bytes_and_pipes() {
+    let (host, here, there) = sessions();
+    let expected = read(&here, Input::open(sample(), here.cancel_flag()).unwrap());
+    assert!(expected.iter().map(DeviceBatch::len).sum::<usize>() > 1000);
+    let bytes = std::fs::read(sample()).unwrap();
+    assert_same(&expected, &read(&there, Input::open(sample(), there.cancel_flag()).unwrap()), &here);
+    let batches = read(&there, Input::bytes(bytes));
+    drop(there);
+    host.settle();
+    assert_same(&expected, &batches, &here);
+}
+
+#[test]
+fn a_mapped_file_that_a_process_reads_is_not_copied() {
+    let (_host, _, there) = sessions();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("plain.arrow");
+    let (from, to) = (sample().display().to_string(), file.display().to_string());
+    assert!(crossdock(&["convert", "--quiet", "--compression", "none", &from, &to]).status.success());
+    let input = Input::open(file, there.cancel_flag()).unwrap();
+    let whole = input.shared();
+    let map = whole.map().unwrap().as_ptr_range();
+    let (begin, end) = (map.start.addr() as u64, map.end.addr() as u64);
+    for batch in read(&there, input) {
+        for (column, field) in batch.columns().iter().zip(batch.schema().fields()) {
+            for buffer in column.buffers().iter().flatten().filter(|buffer| !buffer.is_empty()) {
+                assert!(
+                    (begin..end).contains(&buffer.address()),
+                    "{field}: {buffer:?} is not in {begin:#x}..{end:#x}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_written_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    for compression in ["none", "lz4", "zstd"] {
+        let (here, there) = (path("here.arrows"), path("there.arrows"));
+        let sample = sample().to_str().unwrap().to_string();
+        let convert = |isolate: &[&str], to: &str| {
+            let arguments = ["convert", "--quiet", "--compression", compression, &sample, to];
+            let out = crossdock(&[&arguments[..], isolate].concat());
+            assert!(out.status.success(), "{out:?}");
+        };
+        convert(&[], &here);
+        convert(&["--isolate"], &there);
+        assert!(std::fs::read(&here).unwrap() == std::fs::read(&there).unwrap(), "{compression}");
+    }
+}
+
+#[test]
+fn pipes_go_through_it() {
+    let bytes = std::fs::read(sample()).unwrap();
+    let mut child = command(&["convert", "--quiet", "--isolate", "-", "-", "--to", "arrow-ipc-file"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    let sent = bytes.clone();
+    let writer = std::thread::spawn(move || pipe.write_all(&sent));
+    let out = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(out.status.success());
+    let (_, here, _) = sessions();
+    assert_same(&read(&here, Input::bytes(bytes)), &read(&here, Input::bytes(out.stdout)), &here);
+}
+
+#[test]
+fn encoded_arrays_are_decoded_the_same() {
+    let (_host, here, there) = sessions();
+    let input = Input::bytes(sample_tree());
+    let decode = |session: &Session| session.decode(session.read_encoded(&input).unwrap()).unwrap();
+    assert_same(&[decode(&here)], &[decode(&there)], &here);
+    // Through its importer too, whose own session decodes.
+    assert_same(&read(&here, input.clone()), &read(&there, input), &here);
+}
+
+#[test]
+fn what_cannot_be_isolated_says_so() {
+    let (_host, here, there) = sessions();
+    let batches = read(&here, Input::open(sample(), here.cancel_flag()).unwrap());
+    let schema = batches[0].schema().clone();
+    let format = there.capsule_format("arrow-c-device", crossdock::registry::Way::Out).unwrap();
+    let said = match format.write(&schema, &Default::default()) {
+        Ok(_) => panic!("capsules came out of another process"),
+        Err(error) => error.one_line(),
+    };
+    assert!(said.contains("process of its own") && said.contains("leave it out"), "{said}");
+}
+
+#[test]
+fn a_policy_says_which_plugins_are_isolated() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = folder.path().join("crossdock.toml");
+    let is_isolated = |text: &str| {
+        std::fs::write(&policy, text).unwrap();
+        let policy = crossdock::Policy::from_file(&policy).unwrap();
+        let which = policy.isolation.which;
+        (which.includes("arrow-ipc"), which.includes("dlpack"))
+    };
+    assert_eq!(is_isolated(""), (false, false));
+    assert_eq!(is_isolated("isolate = [\"arrow-ipc\"]"), (true, false));
+    assert_eq!(is_isolated("isolate = [\"*\"]"), (true, true));
+}
