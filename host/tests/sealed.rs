@@ -97,7 +97,8 @@ fn two_hosts_that_load_the_same_bytes_share_one_image_and_others_do_not() {
     let copy = directory.path().join("copy.so");
     std::fs::copy(&a, &copy).unwrap();
     let b = plugin(directory.path(), "b.so", "b", &ran);
-    let load = |path: &Path| PluginFile::under(path, only(directory.path(), path)).load().unwrap().entry;
+    let load =
+        |path: &Path| PluginFile::under(path, only(directory.path(), path)).load().unwrap().entry.unwrap();
     assert!(std::ptr::eq(load(&a), load(&a)));
     assert!(std::ptr::eq(load(&a), load(&copy)), "bytes count, and not where they lie");
     assert!(!std::ptr::eq(load(&a), load(&b)));

@@ -4,6 +4,8 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
 
 use common::{policy, temporary};
 
@@ -22,6 +24,10 @@ fn the_policy_on_the_page_is_one_and_has_every_key() {
     assert_eq!(policy.lock.as_ref().unwrap().file, directory.path().join("crossdock.lock"));
     assert_eq!(policy.libraries, ["libzstd.so.1"]);
     assert_eq!(policy.deny_toolchains, ["rustc 1.90"]);
+    let isolation = &policy.isolation;
+    assert!(isolation.which.includes("dlpack") && !isolation.which.includes("arrow-ipc"));
+    assert_eq!(isolation.program.as_ref().unwrap().path, Path::new("/usr/bin/crossdock"));
+    assert_eq!(isolation.silence, Some(Duration::from_secs(60)));
 }
 
 #[test]

@@ -31,6 +31,7 @@ __all__ = [
     "__version__",
     "cuda_device_count",
     "cuda_ipc_size",
+    "serve_isolated",
     "xlog_capsule",
     "xlog_schema",
     "xlog_with_metadata",
@@ -292,6 +293,7 @@ class Field:
 
 def cuda_device_count() -> int: ...
 def cuda_ipc_size(description: bytes) -> int: ...
+def serve_isolated() -> None: ...
 
 @final
 class HostBuffer:

@@ -33,6 +33,7 @@ mod exchange_api;
 mod exchange_api_own;
 mod files;
 mod host_capsule;
+mod isolation;
 mod process;
 mod progress;
 mod schema;
@@ -66,6 +67,8 @@ mod _native {
     #[pymodule_export]
     use crate::encoded::EncodedArray;
     #[pymodule_export]
+    use crate::isolation::serve_isolated;
+    #[pymodule_export]
     use crate::schema::{Field, Schema};
     #[pymodule_export]
     use crate::session::Session;
@@ -77,6 +80,7 @@ mod _native {
         process::refuse_subinterpreters(module.py())?;
         errors::add_to(module)?;
         process::watch(module)?;
+        isolation::serve_with(module)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

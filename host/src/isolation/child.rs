@@ -39,14 +39,15 @@ impl Isolated {
     }
 
     /// Its process: the one that runs, or a new one.
-    pub fn child(&self) -> Result<Arc<Child>> {
+    pub fn child(&self, memory_limit_bytes: u64) -> Result<Arc<Child>> {
         let mut running = lock(&self.running);
         if let Some(child) = running.upgrade().filter(|child| child.end.get().is_none()) {
             return Ok(child);
         }
         let program = self.isolation.program()?;
         let child = Arc::new(Child::start(self.who.clone(), &program, self.isolation.silence)?);
-        let order = Order::Load { version: env!("CARGO_PKG_VERSION").to_owned(), who: self.who.clone() };
+        let (version, who) = (env!("CARGO_PKG_VERSION").to_owned(), self.who.clone());
+        let order = Order::Load { version, who, memory_limit_bytes };
         child.answer_to(&order, &[self.file.as_fd()], None)?;
         *running = Arc::downgrade(&child);
         Ok(child)
@@ -62,6 +63,8 @@ pub struct Child {
     silence: Option<Duration>,
     /// How it ended, if it has.
     end: OnceLock<String>,
+    /// The process that started it: one that was forked off has no conversation with it.
+    host: u32,
 }
 
 /// What the process is served with while it works.
@@ -123,7 +126,8 @@ impl Child {
         let accept = move || served.accept(&control);
         std::thread::Builder::new().name("crossdock-isolated".into()).spawn(accept).map_err(failed)?;
         let lanes = Lanes::new(Lane::from(ours));
-        Ok(Self { who, process: Mutex::new(process), lanes, desk, silence, end: OnceLock::new() })
+        let (process, end, host) = (Mutex::new(process), OnceLock::new(), std::process::id());
+        Ok(Self { who, process, lanes, desk, silence, end, host })
     }
 
     /// What the process needs to know of a call.
@@ -161,6 +165,12 @@ impl Child {
     ) -> Result<Message> {
         if let Some(end) = self.end.get() {
             return Err(self.ended(end));
+        }
+        if self.host != std::process::id() {
+            return Err(Error::unsupported(format!(
+                "the process of '{}' belongs to the one that this one was forked off",
+                self.who
+            )));
         }
         let progress = Arc::new(Progress::default());
         let _listed = call.map(|(_, parts)| Listed::new(&self.desk.calls, parts.number, progress.clone()));
@@ -245,7 +255,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.end.get().is_some() {
+        if self.end.get().is_some() || self.host != std::process::id() {
             return;
         }
         // Its end of the conversation is its sign to go.

@@ -11,6 +11,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope, path_beneath_rules,
 };
+use rustix::process::{Resource, Rlimit, setrlimit};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
@@ -69,6 +70,25 @@ fn files() -> Result<()> {
         }
         RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
     }
+}
+
+/// What a process has for itself beside what its host lets a plugin allocate.
+const OWN_BYTES: u64 = 256 << 20;
+
+/// Takes memory beyond a host's limit (bytes; 0: none) from this process, however it is allocated: by its data, for drivers take
+/// address space as they like. No crash leaves a file.
+///
+/// # Errors
+/// The system cannot.
+pub fn limit(memory_limit_bytes: u64) -> Result<()> {
+    let none = Rlimit { current: Some(0), maximum: Some(0) };
+    let data = Some(memory_limit_bytes.saturating_add(OWN_BYTES));
+    let data = (memory_limit_bytes > 0).then_some((Resource::Data, Rlimit { current: data, maximum: data }));
+    for (resource, limit) in [Some((Resource::Core, none)), data].into_iter().flatten() {
+        setrlimit(resource, limit)
+            .map_err(|errno| Error::unsupported(format!("this system cannot limit a process: {errno}")))?;
+    }
+    Ok(())
 }
 
 /// System calls that are let through; others fail with EPERM.

@@ -24,6 +24,8 @@ use std::time::Duration;
 
 use crossdock_plugin_api::{Error, Result};
 
+use crate::environment::Environment;
+
 pub(crate) use child::Isolated;
 pub(crate) use freight::share;
 pub(crate) use remote::Remote;
@@ -99,7 +101,7 @@ pub struct Program {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// What a process of a plugin has of this one's environment: how to find libraries and to speak, and what sanitizers are told.
+/// What a process of a plugin has of this one's environment, where this one listens to it: how to find libraries and to speak, and what sanitizers are told.
 pub const INHERITED: [&str; 8] = [
     "LD_LIBRARY_PATH",
     "LANG",
@@ -125,8 +127,9 @@ pub const ARGUMENT: &str = "isolated-plugin";
 
 impl Program {
     fn environment(&self) -> impl Iterator<Item = (OsString, OsString)> {
-        let inherited = INHERITED.iter().filter_map(|name| Some((name.into(), std::env::var_os(name)?)));
-        inherited.chain(self.environment.iter().cloned())
+        let environment = Environment::of_process();
+        let inherited = move |name: &&str| Some(((*name).into(), environment.value(name, |_| ())?));
+        INHERITED.iter().filter_map(inherited).chain(self.environment.iter().cloned())
     }
 
     /// The command `crossdock`, which lies there.
@@ -145,7 +148,7 @@ impl Isolation {
         beside.map(Program::command).ok_or_else(|| {
             Error::unsupported(
                 "a plugin is to run in a process of its own, and this one has no program for that: install the command \
-                 `crossdock` beside it, or name one (Isolation::program)",
+                 `crossdock` beside it, or name it in the policy (isolate_program)",
             )
         })
     }

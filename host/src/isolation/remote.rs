@@ -64,7 +64,7 @@ impl Remote {
     pub fn create(of: &Isolated, host: &Host, settings: SessionSettings) -> Result<Self> {
         let memory = Memory::from_host(host)?;
         let stream = memory.default_stream(Device::CPU)?;
-        let at = Place { child: of.child()?, memory, stream };
+        let at = Place { child: of.child(settings.memory_limit_bytes)?, memory, stream };
         let (answer, _) = at.ask(&Order::Create(settings.into()), None)?;
         let Answer::Instance { number, importer, exporter, encodings } = answer else {
             return Err(strange());

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock_arrays::{export_batch, import_batch, import_schema};
-use crossdock_memory_backend::Backend;
+use crossdock_memory_backend::{Backend, BackendBuilder};
 use crossdock_plugin_api::{
     CallSettings, CancelFlag, Device, EncodedArray, Error, Input, Options, Result, Sink, Source,
 };
 
-use super::confine::confine;
+use super::confine::{confine, limit};
 use super::freight::{BatchParts, TreeParts, read_schema, write_schema};
 use super::link::{Lane, Lanes, Message, Reply};
 use super::log::Teller;
@@ -145,7 +145,9 @@ impl Server {
     /// Does what it is asked, where `files` came and `to` go with the answer.
     fn obey(&self, order: Order, files: Vec<OwnedFd>, to: &mut Outgoing) -> Result<Answer> {
         match order {
-            Order::Load { version, who } => return self.load(&version, who, files).map(|()| Answer::Done),
+            Order::Load { version, who, memory_limit_bytes } => {
+                self.load(&version, who, memory_limit_bytes, files)?;
+            }
             Order::Create(settings) => return self.create(settings),
             Order::Destroy(instance) => self.instances.remove(instance),
             Order::EndStream(stream) => self.streams.remove(stream),
@@ -246,7 +248,7 @@ impl Server {
         Ok(Answer::Done)
     }
 
-    fn load(&self, version: &str, who: String, files: Vec<OwnedFd>) -> Result<()> {
+    fn load(&self, version: &str, who: String, memory_limit: u64, files: Vec<OwnedFd>) -> Result<()> {
         let own = env!("CARGO_PKG_VERSION");
         if version != own {
             return Err(Error::version(format!(
@@ -258,7 +260,9 @@ impl Server {
             return Err(Error::invalid_argument("a plugin comes in one file"));
         };
         let handed = Handed::new(File::from(file), who);
-        let backend = Backend::builder().build();
+        limit(memory_limit)?;
+        let limit = usize::try_from(memory_limit).ok().filter(|limit| *limit > 0);
+        let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes).build();
         let host = Host::builder().search(Search::nowhere().handed(handed)).backend(backend).build();
         let host = host.map_err(internal)?;
         let name = host.plugins().next().map(|metadata| metadata.name.clone());

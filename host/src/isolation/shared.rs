@@ -210,3 +210,80 @@ impl Incoming {
         self.0.get(place.file as usize).map(|file| file.mapping.clone())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn bytes_of(buffer: &Buffer) -> &[u8] {
+        // SAFETY: host memory, which the buffer keeps.
+        unsafe { std::slice::from_raw_parts(buffer.address() as *const u8, buffer.len().unwrap()) }
+    }
+
+    #[test]
+    fn what_is_sent_arrives_where_it_is_asked_for_and_stays_as_it_is() {
+        let mut to = Outgoing::default();
+        let (first, second) = (vec![1u8; 100], vec![2u8; 5000]);
+        let places =
+            [to.place(&first, 8).unwrap(), to.place(&[], 64).unwrap(), to.place(&second, 4096).unwrap()];
+        let files = to.into_files().unwrap();
+        assert_eq!(files.len(), 1, "all in one file");
+        let same = File::from(files[0].try_clone().unwrap());
+        assert!(same.write_all_at(&[9], 0).is_err() && same.set_len(10).is_err(), "it is sealed");
+        let from = Incoming::of_a_plugin(files).unwrap();
+        let arrived = places.map(|place| from.buffer(place).unwrap());
+        assert_eq!((bytes_of(&arrived[0]), arrived[1].len()), (&first[..], Some(0)));
+        assert_eq!(bytes_of(&arrived[2]), &second[..]);
+        assert!(arrived[2].address().is_multiple_of(4096));
+    }
+
+    #[test]
+    fn what_arrived_goes_on_without_a_copy() {
+        let mut to = Outgoing::default();
+        let place = to.place(&[7; 1000], 1).unwrap();
+        let there = Incoming::of_the_host(to.into_files().unwrap()).unwrap();
+        let buffer = there.buffer(place).unwrap().slice(10, 20).unwrap();
+        let mut on = Outgoing::default();
+        let place = on.place(bytes_of(&buffer), 1).unwrap();
+        assert!(on.own.is_none(), "it was copied");
+        let back = Incoming::of_a_plugin(on.into_files().unwrap()).unwrap();
+        assert_eq!(back.buffer(place).unwrap().address(), buffer.address());
+    }
+
+    #[test]
+    fn memory_that_a_plugin_can_still_change_is_refused() {
+        let wrong = |file: File, why: &str| {
+            let error = Incoming::of_a_plugin(vec![file.into()]).err().unwrap();
+            assert!(error.message().contains(why), "{error}");
+        };
+        let memory = |seals: SealFlags| {
+            let memory = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            let mut memory = File::from(memory);
+            memory.write_all(&[1; 100]).unwrap();
+            fcntl_add_seals(&memory, seals).unwrap();
+            memory
+        };
+        wrong(memory(SealFlags::empty()), "still change");
+        wrong(memory(SealFlags::GROW | SealFlags::SHRINK), "still change");
+        wrong(memory(SealFlags::WRITE), "still change");
+        assert!(Incoming::of_a_plugin(vec![memory(SEALS).into()]).is_ok());
+        wrong(tempfile::tempfile().unwrap(), "no sealed memory");
+        wrong(File::open("/proc/self/exe").unwrap(), "no sealed memory");
+    }
+
+    #[test]
+    fn places_outside_are_refused() {
+        let mut to = Outgoing::default();
+        to.place(&[1; 100], 1).unwrap();
+        let from = Incoming::of_a_plugin(to.into_files().unwrap()).unwrap();
+        for (file, offset, bytes) in
+            [(1, 0, 1), (0, 0, 101), (0, 100, 1), (0, u64::MAX, 2), (0, 1, u64::MAX), (7, 0, 1)]
+        {
+            assert!(from.buffer(Place { file, offset, bytes }).is_err(), "{file} {offset} {bytes}");
+        }
+        assert!(from.buffer(Place { file: 0, offset: 99, bytes: 1 }).is_ok());
+    }
+}

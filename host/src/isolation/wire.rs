@@ -25,6 +25,7 @@ pub enum Order {
     Load {
         version: String,
         who: String,
+        memory_limit_bytes: u64,
     },
     Create(Settings),
     Destroy(u64),

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{Allowed, Isolation, Key, Lock, Policy};
-use crate::isolation::Which;
+use crate::isolation::{Program, Which};
 use crate::load::Refusal;
 
 /// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
@@ -34,6 +34,7 @@ struct Written {
     deny_toolchains: Vec<String>,
     lock: Option<PathBuf>,
     isolate: Vec<String>,
+    isolate_program: Option<PathBuf>,
     isolate_silence_seconds: Option<u64>,
 }
 
@@ -65,7 +66,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         crashes: None,
         isolation: Isolation {
             which: Which::of(written.isolate),
-            program: None,
+            program: written.isolate_program.map(|path| Program::command(folder.join(path))),
             silence: silence(written.isolate_silence_seconds),
         },
     })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossdock::api::CancelFlag;
 use crossdock::isolation::Isolation;
+use crossdock::memory::{Backend, BackendBuilder};
 use crossdock::source::Input;
 use crossdock::{Error, Host, ReadOptions, Session};
 use crossdock_tests::command;
@@ -141,6 +142,23 @@ fn what_a_process_says_of_its_arrays_is_looked_at() {
     assert!(said.contains("1073741824"), "the offset: {said}");
     let said = words(have_done(&session, "many-rows"));
     assert!(said.contains("signal 11") || said.contains("bytes"), "{said}");
+}
+
+#[test]
+fn it_has_no_more_memory_than_its_host_lets_plugins_have() {
+    if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
+        return eprintln!(
+            "skipped: it_has_no_more_memory_than_its_host_lets_plugins_have: a sanitizer takes more for itself"
+        );
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = hostile(folder.path());
+    for (limit, errno) in [(Some(64 << 20), libc::ENOMEM), (None, 0)] {
+        let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes).build();
+        let host = crate::host(&plugin, crate::isolation()).backend(backend).build().unwrap();
+        let said = words(have_done(&host.session().open().unwrap(), "take-memory"));
+        assert!(said.ends_with(&format!("take-memory: {errno}")), "{limit:?}: {said}");
+    }
 }
 
 #[test]

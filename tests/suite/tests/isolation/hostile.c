@@ -51,6 +51,12 @@ static int attempt(const char* deed) {
   if (is(deed, "remove-file")) return unlink(HOSTILE_FILE ".kept");
   if (is(deed, "make-folder")) return mkdir(HOSTILE_FILE ".folder", 0700);
   if (is(deed, "standard-input")) return (int)read(0, &errno, 1) == 0 ? 0 : -1;
+  if (is(deed, "take-memory")) {
+    volatile char* taken = malloc((size_t)1 << 30);
+    if (taken) taken[1 << 29] = 1;
+    free((void*)taken);
+    return taken ? 0 : -1;
+  }
   errno = ENOSYS;
   return -1;
 }

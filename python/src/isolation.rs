@@ -1,0 +1,35 @@
+//! Plugins in processes of their own: what runs there, where the host is in Python.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use crossdock::isolation::{self, Program};
+use pyo3::exceptions::PySystemExit;
+use pyo3::prelude::*;
+
+/// Loads this module alone, by its file, and serves: nothing of the package, and nothing of anybody's start-up files, is there.
+const SERVE: &str = "\
+import importlib.machinery as machinery, importlib.util as util, sys
+loader = machinery.ExtensionFileLoader('_native', sys.argv[1])
+module = util.module_from_spec(util.spec_from_loader('_native', loader))
+loader.exec_module(module)
+module.serve_isolated()
+";
+
+/// Has this interpreter run isolated plugins. Where it is embedded and has no executable, a policy has to name a program.
+pub fn serve_with(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let executable: Option<PathBuf> = module.py().import("sys")?.getattr("executable")?.extract()?;
+    let file: Option<OsString> = module.getattr_opt("__file__")?.map(|file| file.extract()).transpose()?;
+    if let (Some(path), Some(file)) = (executable.filter(|path| path.is_file()), file) {
+        let arguments = ["-I", "-S", "-c", SERVE].iter().map(OsString::from).chain([file]).collect();
+        isolation::serve_with(Program { path, arguments, environment: Vec::new() });
+    }
+    Ok(())
+}
+
+/// Serves the host that started this interpreter for it, and ends with it.
+#[pyfunction]
+pub fn serve_isolated() -> PyResult<()> {
+    isolation::serve();
+    Err(PySystemExit::new_err(1))
+}
