@@ -6,6 +6,7 @@ mod decode;
 mod dlpack;
 mod files;
 mod ipc;
+mod isolation;
 mod kernels;
 mod load;
 mod long;
@@ -126,5 +127,9 @@ fn run(arguments: &Arguments) -> Result<()> {
         figure(&bench, &mut table)?;
     }
     print!("{}", table.markdown());
+    if wanted("isolation") {
+        eprintln!("isolation ...");
+        isolation::costs(&bench)?;
+    }
     if wanted("ipc") { ipc::figures(&ipc) } else { Ok(()) }
 }

@@ -4,7 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
-use crossdock_plugin_api::{CallSettings, CancelFlag, Device, Host as HostHandle, SessionSettings, Validate};
+use crossdock_plugin_api::{
+    CallSettings, CancelFlag, Device, EncodedArray, Host as HostHandle, Owned, Result as ApiResult,
+    SessionSettings, Validate, abi,
+};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
@@ -39,7 +42,12 @@ struct Inner {
     stream: Stream,
     /// Instances to ask for formats, made when first needed.
     plugins: Arc<Mutex<Option<Instances>>>,
+    /// Who decodes for its plugins in its place.
+    decoder: Option<Arc<Decoder>>,
 }
+
+/// Decodes an array for a plugin: a batch of one column, in host memory.
+pub(crate) type Decoder = dyn Fn(EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
 
 /// How a [`Session`] is to be.
 pub struct SessionBuilder {
@@ -48,11 +56,19 @@ pub struct SessionBuilder {
     validate: Option<Validate>,
     byte_budget: u64,
     cancel: CancelFlag,
+    decoder: Option<Arc<Decoder>>,
 }
 
 impl SessionBuilder {
     pub(crate) fn new(host: Host) -> Self {
-        Self { host, device: Device::CPU, validate: None, byte_budget: 0, cancel: CancelFlag::new() }
+        let (device, cancel) = (Device::CPU, CancelFlag::new());
+        Self { host, device, validate: None, byte_budget: 0, cancel, decoder: None }
+    }
+
+    /// Who decodes for its plugins in its place.
+    pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
+        self.decoder = Some(decoder);
+        self
     }
 
     /// Where results go.
@@ -110,6 +126,7 @@ impl SessionBuilder {
             account,
             stream,
             plugins: Arc::default(),
+            decoder: self.decoder,
         })))
     }
 }
@@ -151,6 +168,7 @@ impl Session {
             account: own.account.clone(),
             stream: own.stream.clone(),
             plugins: own.plugins.clone(),
+            decoder: self.0.decoder.clone(),
         }))
     }
 
@@ -173,6 +191,10 @@ impl Session {
 
     fn weak(&self) -> WeakSession {
         WeakSession(Arc::downgrade(&self.0))
+    }
+
+    pub(crate) fn other_decoder(&self) -> Option<&Decoder> {
+        self.0.decoder.as_deref()
     }
 
     pub(crate) fn account(&self) -> &Account {

@@ -102,6 +102,9 @@ impl Session {
         call: &Call<'_>,
         array: EncodedArray,
     ) -> ApiResult<Owned<abi::Batch>> {
+        if let Some(decode) = self.other_decoder() {
+            return decode(array);
+        }
         let stream = call_stream(self.memory(), call, call.device())?;
         let own = CallSettings {
             device: call.device(),

@@ -11,9 +11,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crossdock_plugin_api::{Call, Code, Error, Result, Sink, Source};
+use crossdock_arrays::import_batch;
+use crossdock_memory::{Memory, Stream};
+use crossdock_plugin_api::{Call, CallSettings, Code, Device, Error, Host, Result, Sink, Source};
 
+use super::freight::BatchParts;
 use super::link::{Lane, Lanes, Message, Reply};
+use super::remote::column_schema;
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, Grant, Order, Remark, Wish};
 use super::{Isolation, Program};
@@ -72,12 +76,22 @@ pub struct Desk {
     who: String,
     sources: Mutex<HashMap<u64, Arc<Source>>>,
     sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
+    /// Whose sessions decode for them.
+    instances: Mutex<HashMap<u64, Decoding>>,
     calls: Mutex<HashMap<u64, Arc<Progress>>>,
     next: AtomicU64,
     lanes: AtomicUsize,
     /// Counts what it has asked for, and what of it the host is about to do.
     signs: AtomicU64,
     busy: AtomicUsize,
+}
+
+/// What decodes for an instance.
+#[derive(Clone)]
+pub struct Decoding {
+    pub host: Host,
+    pub memory: Memory,
+    pub stream: Stream,
 }
 
 /// How far a call is: told to whoever called by the thread that waits for it.
@@ -322,9 +336,10 @@ impl<T> Drop for Listed<'_, T> {
 impl Desk {
     fn of(who: String) -> Self {
         let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let instances = Mutex::default();
         let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
         let (lanes, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { who, sources, sinks, calls, next, lanes, signs, busy }
+        Self { who, sources, sinks, instances, calls, next, lanes, signs, busy }
     }
 
     fn number(&self) -> u64 {
@@ -343,6 +358,17 @@ impl Desk {
         let number = self.number();
         lock(&self.sinks).insert(number, Arc::new(Mutex::new(sink)));
         number
+    }
+
+    /// Lets an instance have arrays decoded.
+    pub fn add_instance(&self, number: u64, decoding: Decoding) {
+        lock(&self.instances).insert(number, decoding);
+    }
+
+    /// It has none decoded any more.
+    pub fn remove_instance(&self, number: u64) {
+        let gone = lock(&self.instances).remove(&number);
+        drop(gone);
     }
 
     /// It reads there no more.
@@ -365,7 +391,7 @@ impl Desk {
                     return control.close();
                 }
                 let (desk, lane) = (self.clone(), Lane::from(file));
-                let serve = move || lane.serve(|message| desk.answer(&message.bytes));
+                let serve = move || lane.serve(|message| desk.answer(message));
                 if std::thread::Builder::new().name("crossdock-isolated".into()).spawn(serve).is_err() {
                     return control.close();
                 }
@@ -376,27 +402,28 @@ impl Desk {
         drop(gone);
     }
 
-    fn answer(&self, question: &[u8]) -> Reply {
+    fn answer(&self, question: Message) -> Reply {
         self.signs.fetch_add(1, Ordering::Relaxed);
         self.busy.fetch_add(1, Ordering::Relaxed);
         let mut answer: std::result::Result<Grant, Failure> = Err(Error::internal("the host failed").into());
-        let mut after = Vec::new();
+        let mut reply = Reply::default();
         crossdock_plugin_api::door::leave(|| {
-            let wish = wire::read_head(question);
-            answer = wish.and_then(|(wish, rest)| self.grant(wish, rest, &mut after)).map_err(Failure::from);
+            let wish = wire::read_head(&question.bytes);
+            let grant = |(wish, rest): (Wish, &[u8])| self.grant(wish, rest, question.files, &mut reply);
+            answer = wish.and_then(grant).map_err(Failure::from);
         });
         self.busy.fetch_sub(1, Ordering::Relaxed);
-        Reply { bytes: wire::write(&answer).unwrap_or_default(), after, files: Vec::new() }
+        Reply { bytes: wire::write(&answer).unwrap_or_default(), ..reply }
     }
 
-    fn grant(&self, wish: Wish, rest: &[u8], after: &mut Vec<u8>) -> Result<Grant> {
+    fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
         match wish {
             Wish::Read { source, offset, bytes } => {
                 let source = lock(&self.sources).get(&source).cloned();
                 let source = source.ok_or_else(|| Error::invalid_argument("a source that was released"))?;
-                after.resize(bytes.min(MOST_READ) as usize, 0);
-                let n = source.read_at(offset, after)?;
-                after.truncate(n);
+                reply.after.resize(bytes.min(MOST_READ) as usize, 0);
+                let n = source.read_at(offset, &mut reply.after)?;
+                reply.after.truncate(n);
                 return Ok(Grant::Bytes);
             }
             Wish::Write { sink } => {
@@ -406,6 +433,18 @@ impl Desk {
             }
             Wish::EndSource(source) => self.remove_source(source),
             Wish::EndSink(sink) => self.remove_sink(sink),
+            Wish::Decode { instance, tree } => {
+                let by = lock(&self.instances).get(&instance).cloned();
+                let by = by.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
+                let tree = tree.read(&Incoming::of_a_plugin(files)?)?;
+                let schema = column_schema(tree.root()?)?;
+                let batch = CallSettings::new(Device::CPU).enter(|call| by.host.decode(call, tree))?;
+                let mut files = Outgoing::default();
+                let batch =
+                    BatchParts::write(import_batch(batch, &schema, &by.memory)?, &by.stream, &mut files)?;
+                reply.files = files.into_files()?;
+                return Ok(Grant::Batch(batch));
+            }
             Wish::Progress { call, done, total } => {
                 if let Some(progress) = lock(&self.calls).get(&call) {
                     progress.done.store(done, Ordering::Relaxed);

@@ -11,7 +11,7 @@ use crossdock_plugin_api::{
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
 };
 
-use super::child::{Child, Isolated};
+use super::child::{Child, Decoding, Isolated};
 use super::freight::{BatchParts, TreeParts, write_schema};
 use super::remote_objects::{RemoteStream, RemoteWriter, handed};
 use super::shared::{Incoming, Outgoing};
@@ -69,6 +69,8 @@ impl Remote {
         let Answer::Instance { number, importer, exporter, encodings } = answer else {
             return Err(strange());
         };
+        let Place { child, memory, stream } = at.clone();
+        child.desk.add_instance(number, Decoding { host: host.clone(), memory, stream });
         let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
             Some(parts?.into_iter().map(Format::from).collect())
         };
@@ -81,6 +83,7 @@ impl Drop for Remote {
     fn drop(&mut self) {
         // Where the process is gone, so is the instance.
         let _ = self.at.ask(&Order::Destroy(self.instance), None);
+        self.at.child.desk.remove_instance(self.instance);
     }
 }
 

@@ -275,7 +275,11 @@ impl Server {
     fn create(&self, settings: Settings) -> Result<Answer> {
         let none = || Error::invalid_argument("no plugin is loaded");
         let (host, name) = self.host.get().ok_or_else(none)?;
-        let session = host.session().open().map_err(internal)?;
+        let (number, ask) = (self.number(), self.ask.clone());
+        // Instances of other plugins are the host's.
+        let stream = host.session().open().map_err(internal)?.stream().clone();
+        let decoder = Arc::new(move |array| ask.decode(number, array, &stream));
+        let session = host.session().decoder(decoder).open().map_err(internal)?;
         let settings = crossdock_plugin_api::SessionSettings {
             device: Device::CPU,
             memory_limit_bytes: settings.memory_limit_bytes,
@@ -288,7 +292,6 @@ impl Server {
         let importer = formats(plugin.importer_formats(), plugin.importer().is_ok());
         let exporter = formats(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().is_some().then(|| plugin.encodings().to_vec());
-        let number = self.number();
         self.instances.all().insert(number, Arc::new(Instance { plugin, session }));
         Ok(Answer::Instance { number, importer, exporter, encodings })
     }

@@ -1,14 +1,21 @@
 //! What the process of an isolated plugin has of the host's: sources, sinks, progress.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
-use crossdock_plugin_api::{BatchStreamHandle, ByteSink, ByteSource, Error, Progress, Result, WriterHandle};
+use crossdock_arrays::export_batch;
+use crossdock_memory::Stream;
+use crossdock_plugin_api::{
+    BatchStreamHandle, ByteSink, ByteSource, EncodedArray, Error, Owned, Progress, Result, WriterHandle, abi,
+};
 
+use super::freight::TreeParts;
 use super::link::Lanes;
+use super::remote::column_schema;
 use super::serve::Instance;
-use super::shared::Incoming;
+use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Failure, Grant, InputParts, SinkParts, Wish};
 use crate::source::{Mapping, read_from};
 
@@ -40,10 +47,30 @@ pub struct Ask(pub Lanes);
 impl Ask {
     /// What is granted, and the bytes that come with it.
     fn ask(&self, wish: &Wish, after: &[u8]) -> Result<(Grant, Vec<u8>)> {
-        let mut answer = self.0.ask(&wire::write(wish)?, after, &[], || Ok::<(), Error>(()))?;
+        let (grant, rest, _) = self.ask_with(wish, after, &Outgoing::default())?;
+        Ok((grant, rest))
+    }
+
+    fn ask_with(
+        &self,
+        wish: &Wish,
+        after: &[u8],
+        files: &Outgoing,
+    ) -> Result<(Grant, Vec<u8>, Vec<OwnedFd>)> {
+        let mut answer = self.0.ask(&wire::write(wish)?, after, &files.seal()?, || Ok::<(), Error>(()))?;
         let (grant, rest) = wire::read_head::<std::result::Result<Grant, Failure>>(&answer.bytes)?;
         let head = answer.bytes.len() - rest.len();
-        Ok((grant?, answer.bytes.split_off(head)))
+        Ok((grant?, answer.bytes.split_off(head), answer.files))
+    }
+
+    /// Has the session that an instance belongs to decode an array.
+    pub fn decode(&self, instance: u64, array: EncodedArray, stream: &Stream) -> Result<Owned<abi::Batch>> {
+        let mut files = Outgoing::default();
+        let schema = column_schema(array.root()?)?;
+        let tree = TreeParts::write(array.root()?, &mut files)?;
+        let (grant, _, files) = self.ask_with(&Wish::Decode { instance, tree }, &[], &files)?;
+        let Grant::Batch(batch) = grant else { return Err(Error::internal("the host gave no batch")) };
+        export_batch(&batch.read(&schema, &Incoming::of_the_host(files)?)?, false, stream)
     }
 
     /// The same where an answer does not matter: where the host is gone, so is this process soon.

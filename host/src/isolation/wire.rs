@@ -133,6 +133,11 @@ pub enum Wish {
         sink: u64,
     },
     EndSink(u64),
+    /// By the session that the instance belongs to.
+    Decode {
+        instance: u64,
+        tree: TreeParts,
+    },
     Progress {
         call: u64,
         done: u64,
@@ -150,6 +155,7 @@ pub enum Grant {
     Done,
     /// They follow.
     Bytes,
+    Batch(BatchParts),
 }
 
 /// Either's answer, if it is none.

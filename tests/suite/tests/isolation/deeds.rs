@@ -62,7 +62,7 @@ fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
         let said = words(have_done(&session, "read-library"));
         assert!(said.ends_with("read-library: 0"), "a new process does the next call: {said}");
     }
-    assert_eq!(crate::processes("ends"), 1, "the one that is used");
+    assert!(crate::processes("ends") <= 1, "no more than the one that was used last");
     drop(session);
     assert!(host.settle().is_empty());
     assert_eq!(crate::processes("ends"), 0, "processes are left");

@@ -2,11 +2,22 @@
 
 use std::io::Write;
 use std::process::Stdio;
+use std::sync::Arc;
 
+use arrow_schema::{DataType, Field, Schema};
+use crossdock::api::{
+    About, Call, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Owned, Plugin, Result,
+    abi, entry,
+};
+use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Session};
-use crossdock_arrays::{DeviceBatch, first_difference};
-use crossdock_tests::{built, command, crossdock, sample, sample_tree};
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, export_batch, export_field, first_difference, format_batch,
+};
+use crossdock_memory::Memory;
+use crossdock_tests::{built, built_file, command, crossdock, sample, sample_tree};
 
 fn sessions() -> (Host, Session, Session) {
     let isolated = crate::host(&built(), crate::marked("same")).build().unwrap();
@@ -107,6 +118,87 @@ fn encoded_arrays_are_decoded_the_same() {
     assert_same(&[decode(&here)], &[decode(&there)], &here);
     // Through its importer too, whose own session decodes.
     assert_same(&read(&here, input.clone()), &read(&there, input), &here);
+}
+
+/// A plugin that is linked in, whose one encoding has as many tens as its nodes have values.
+struct Tens(Memory);
+
+impl Plugin for Tens {
+    fn create(host: crossdock::api::Host) -> Result<Self> {
+        Memory::from_host(&host).map(Self)
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+impl Encoding for Tens {
+    fn ids(&self) -> &[&'static str] {
+        &["test.tens"]
+    }
+
+    fn check(&self, _: EncodedNode<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn decode(
+        &self,
+        _: &Call<'_>,
+        node: EncodedNode<'_>,
+        _: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let stream = self.0.default_stream(Device::CPU)?;
+        let rows = node.length() as usize;
+        let tens = self.0.alloc_with(&stream, 4 * rows, |to| {
+            to.chunks_mut(4).for_each(|value| value.copy_from_slice(&10i32.to_le_bytes()));
+            Ok(())
+        })?;
+        let buffers = vec![None, Some(tens.freeze_now())];
+        let column = DeviceArray::try_new(DataType::Int32, rows, 0, Some(0), buffers, Vec::new(), None)?;
+        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![tens_field()])), rows, vec![column])?;
+        export_batch(&batch, false, &stream)
+    }
+}
+
+fn tens_field() -> Field {
+    Field::new("tens", DataType::Int32, false)
+}
+
+#[test]
+fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
+    static ENTRY: abi::PluginEntry = entry::<Tens>();
+    let about = About {
+        name: "tens",
+        version: "0.1.0",
+        description: "tens",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.encoding/1",
+        formats: "",
+        encodings: "test.tens",
+    };
+    let search = Search::nowhere()
+        .linked(LinkedPlugin::new(&ENTRY, about.meta()))
+        .given(built_file("libcrossdock_encodings_plugin.so"));
+    let host = crate::host(&built(), crate::isolation()).search(search).build().unwrap();
+    let session = host.session().open().unwrap();
+    let node = NodeParts {
+        encoding: "test.tens".into(),
+        logical_type: LogicalType::Schema(export_field(&tens_field()).unwrap()),
+        length: 7,
+        metadata: Vec::new(),
+        n_buffers: 0,
+        n_children: 0,
+    };
+    let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
+    let bytes = session.encoded_to_bytes(tree).unwrap();
+    // The importer is in another process, where nobody knows this encoding.
+    let [batch] = &read(&session, Input::bytes(bytes))[..] else { panic!("one batch was expected") };
+    assert_eq!(format_batch(batch, 100, session.stream()).unwrap().matches("10").count(), 7);
 }
 
 #[test]
