@@ -68,12 +68,12 @@ static struct ArrowSchema* schema_children[] = {&column_schema};
 static void forget_schema(struct ArrowSchema* schema) { schema->release = NULL; }
 static void forget_array(struct ArrowArray* array) { array->release = NULL; }
 
-/* One text, whose end lies where no text is. */
-static int32_t offsets[] = {0, 1 << 30};
+/* Two texts, of which the first ends where the second has ended already. */
+static int32_t offsets[] = {0, 60, 4};
 static const char text[64] = "text";
 static const void* column_buffers[] = {NULL, offsets, text};
 static const void* batch_buffers[] = {NULL};
-static struct ArrowArray column_array = {.length = 1, .n_buffers = 3, .buffers = column_buffers, .release = forget_array};
+static struct ArrowArray column_array = {.length = 2, .n_buffers = 3, .buffers = column_buffers, .release = forget_array};
 static struct ArrowArray* array_children[] = {&column_array};
 
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
@@ -89,7 +89,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   (void)call, (void)err;
   if (is(deed, "next-crash")) *(volatile int*)0 = never;
   column_array.release = forget_array;
-  offsets[1] = is(deed, "honest") ? 4 : 1 << 30;
+  offsets[1] = is(deed, "honest") ? 4 : 60;
   if (is(deed, "many-rows")) column_array.length = 1 << 30;
   out->array.array = (struct ArrowArray){.length = column_array.length, .n_buffers = 1, .n_children = 1, .buffers = batch_buffers,
                                          .children = array_children, .release = forget_array};
