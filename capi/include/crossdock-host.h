@@ -167,13 +167,15 @@ typedef struct crossdock_ledger {
 
 crossdock_code crossdock_host_ledger(crossdock_host_handle* host, crossdock_ledger* out, crossdock_error* err);
 
-/* Blocks of one owner on one device. */
+/* What one owner has on one device. */
 typedef struct crossdock_leak {
   size_t struct_size;
   crossdock_str account; /* a plugin's name and what it was used for, or "host" */
   crossdock_device device;
   uint64_t bytes;
-  uint64_t blocks;
+  uint64_t blocks;  /* that these bytes are in */
+  uint64_t streams; /* that were made or adopted and not destroyed */
+  uint64_t events;  /* that were recorded and not destroyed */
 } crossdock_leak;
 
 typedef struct crossdock_leaks {

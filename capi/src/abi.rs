@@ -99,6 +99,8 @@ abi! {
         device: Device,
         bytes: u64,
         blocks: u64,
+        streams: u64,
+        events: u64,
     }
     struct Leaks = "crossdock_leaks" {
         leaks: *const Leak,

@@ -193,6 +193,8 @@ fn list(leaks: &[crossdock::memory::Leak]) -> Owned<Leaks> {
         device: leak.device,
         bytes: leak.bytes,
         blocks: leak.blocks,
+        streams: leak.streams,
+        events: leak.events,
     };
     let holder = Holder::new(leaks.iter().map(row).collect(), Vec::new(), texts);
     let (leaks, n_leaks) = holder.rows();

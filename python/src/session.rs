@@ -149,7 +149,8 @@ impl Session {
     /// Bytes that are held, by whom: {account: {device: bytes}}. Those who hold nothing are left out.
     fn memory_used(&self) -> PyResult<BTreeMap<String, BTreeMap<String, u64>>> {
         let mut used: BTreeMap<String, BTreeMap<String, u64>> = Default::default();
-        for leak in self.shared()?.session.host().ledger().leaks() {
+        let leaks = self.shared()?.session.host().ledger().leaks();
+        for leak in leaks.into_iter().filter(|leak| leak.blocks > 0) {
             *used.entry(leak.account.clone()).or_default().entry(leak.device.to_string()).or_default() +=
                 leak.bytes;
         }

@@ -193,6 +193,8 @@ fn json_report(report: &Report, leaks: &[Leak], host: &Host) -> serde_json::Valu
             "device": leak.device.to_string(),
             "bytes": leak.bytes,
             "blocks": leak.blocks,
+            "streams": leak.streams,
+            "events": leak.events,
         })
     };
     let peaks = host.ledger().accounts;

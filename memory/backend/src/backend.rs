@@ -421,7 +421,8 @@ impl Inner {
         let device = self.device(device_index).map_or("?", |device| device.describe().name.as_str());
         let asked = format!("'{account}' asked for {bytes} bytes on {device}");
         let ledger = self.ledger();
-        let mut held: Vec<_> = ledger.leaks().iter().map(Leak::to_string).collect();
+        let leaks = ledger.leaks();
+        let mut held: Vec<_> = leaks.iter().filter(|leak| leak.bytes > 0).map(Leak::to_string).collect();
         if ledger.cached_bytes > 0 {
             held.push(format!("pools keep {} bytes", ledger.cached_bytes));
         }

@@ -51,6 +51,24 @@ fn a_leak_is_named_by_account_and_device_even_when_its_account_is_gone() {
 }
 
 #[test]
+fn streams_that_are_left_are_named_too() {
+    let backend = Backend::builder().untouchable(true).build();
+    let account = backend.account("leaky");
+    let memory = table(&account);
+    let (first, second) =
+        (memory.stream_create(Device::CPU).unwrap(), memory.stream_create(Device::CPU).unwrap());
+    let block = memory.alloc(Device::CPU, 7).unwrap();
+    let said = || backend.leaks().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(said(), ["'leaky' holds 7 bytes in 1 block, 2 streams on cpu"]);
+    memory.free(block);
+    memory.stream_destroy(first);
+    assert_eq!(said(), ["'leaky' holds 1 stream on cpu"]);
+    assert_eq!(account.usage().devices.first().unwrap().live_streams, 1);
+    memory.stream_destroy(second);
+    assert_eq!(said(), [""; 0]);
+}
+
+#[test]
 fn closed_accounts_are_summed_up_under_their_name() {
     let backend = Backend::builder().build();
     for _ in 0..3 {

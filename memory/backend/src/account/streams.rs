@@ -40,8 +40,14 @@ impl Account {
     pub(crate) fn stream_create(&self, device: Device) -> Result<*mut abi::Stream> {
         let device_index = self.backend.index_of(device)?;
         let raw = self.backend.device(device_index)?.stream_create()?;
+        self.made_stream(device_index);
         let backend = Arc::as_ptr(&self.backend) as usize;
         Ok(Box::into_raw(Box::new(Stream::new(backend, device_index, raw))).cast())
+    }
+
+    fn made_stream(&self, device_index: usize) {
+        self.backend.extend(&self.page, device_index);
+        self.page.streams(device_index, 1);
     }
 
     /// A stream over a stranger's own one.
@@ -52,6 +58,7 @@ impl Account {
         let device_index = self.backend.index_of(device)?;
         // SAFETY: by this function's own contract.
         let raw = unsafe { self.backend.device(device_index)?.stream_adopt(raw) }?;
+        self.made_stream(device_index);
         let backend = Arc::as_ptr(&self.backend) as usize;
         Ok(Box::into_raw(Box::new(Stream::adopted(backend, device_index, raw))).cast())
     }
@@ -67,6 +74,7 @@ impl Account {
             return Ok(());
         }
         self.backend.device(stream.device_index)?.stream_destroy(stream);
+        self.page.streams(stream.device_index, -1);
         // SAFETY: made as a Box, since it is ours and no default one, and given up by the caller.
         drop(unsafe { Box::from_raw(handle.cast::<Stream>()) });
         Ok(())
@@ -131,7 +139,24 @@ impl Account {
             return Ok(());
         }
         // SAFETY: by this function's own contract: the count that the handle stood for is given up.
-        unsafe { self.maker_of(event)?.last_of_event(event) }.map(drop)
+        let event = unsafe { self.maker_of(event)?.last_of_event(event) }?;
+        self.page.events(self.backend.index_of(event.device())?, -1);
+        Ok(())
+    }
+
+    /// Marks what the stream has been given; NULL where all of it has run.
+    ///
+    /// # Safety
+    /// As [`Inner::stream`].
+    pub(crate) unsafe fn event_record(&self, stream: *mut abi::Stream) -> Result<*mut abi::Event> {
+        // SAFETY: by this function's own contract.
+        let (device, stream) = unsafe { self.on_stream(stream) }?;
+        let event = device.event_record(stream)?;
+        if !event.is_null() {
+            self.backend.extend(&self.page, stream.device_index);
+            self.page.events(stream.device_index, 1);
+        }
+        Ok(event)
     }
 
     /// Makes the call once all events have passed.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crossdock_plugin_api::{Error, Result, abi};
+use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use super::context::{Entered, Gpu};
 use super::driver::{NOT_READY, RawEvent, RawStream, SUCCESS};
@@ -28,6 +28,11 @@ unsafe impl Send for CudaEvent {}
 unsafe impl Sync for CudaEvent {}
 
 impl CudaEvent {
+    /// Where it was recorded.
+    pub(crate) fn device(&self) -> Device {
+        self.gpu.device
+    }
+
     /// What `stream` has been given so far.
     pub(crate) fn record(
         backend: usize,

@@ -1,7 +1,7 @@
 //! The counters themselves: written by everybody at once, read when somebody asks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock_plugin_api::Device;
@@ -24,11 +24,15 @@ struct DeviceCounters {
     bytes: AtomicU64,
     blocks: AtomicU64,
     peak_bytes: AtomicU64,
+    /// What one account makes another one may end: then they are below 0.
+    streams: AtomicI64,
+    events: AtomicI64,
 }
 
 impl DeviceCounters {
     fn new(device: Device) -> Self {
-        Self { device, bytes: AtomicU64::new(0), blocks: AtomicU64::new(0), peak_bytes: AtomicU64::new(0) }
+        let (bytes, blocks, peak_bytes) = Default::default();
+        Self { device, bytes, blocks, peak_bytes, streams: AtomicI64::new(0), events: AtomicI64::new(0) }
     }
 }
 
@@ -71,6 +75,20 @@ impl Page {
         counters.bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
+    /// So many more streams that the account made, or fewer.
+    pub(crate) fn streams(&self, device_index: usize, more: i64) {
+        if let Some(counters) = self.of(device_index) {
+            counters.streams.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// The same of events.
+    pub(crate) fn events(&self, device_index: usize, more: i64) {
+        if let Some(counters) = self.of(device_index) {
+            counters.events.fetch_add(more, Relaxed);
+        }
+    }
+
     pub(crate) fn copied(&self, from_host: bool, to_host: bool, bytes: usize) {
         let [host_to_device, device_to_host, device_to_device, host_to_host] = &self.copied;
         let way = match (from_host, to_host) {
@@ -99,6 +117,8 @@ impl Page {
             live_bytes: counters.bytes.load(Relaxed),
             live_blocks: counters.blocks.load(Relaxed),
             peak_bytes: counters.peak_bytes.load(Relaxed),
+            live_streams: u64::try_from(counters.streams.load(Relaxed)).unwrap_or(0),
+            live_events: u64::try_from(counters.events.load(Relaxed)).unwrap_or(0),
         };
         AccountUse {
             name: self.name.clone(),

@@ -43,6 +43,10 @@ pub struct DeviceUse {
     pub live_blocks: u64,
     /// The most bytes that there were at once.
     pub peak_bytes: u64,
+    /// Streams that were made or adopted and not destroyed.
+    pub live_streams: u64,
+    /// Events that were recorded and not destroyed. On devices of the host there are none.
+    pub live_events: u64,
 }
 
 /// Copies by direction. A device is what the host cannot reach, the test device included.
@@ -67,7 +71,7 @@ pub struct Traffic {
     pub copies: u64,
 }
 
-/// Blocks that an account has not given back.
+/// What an account has not given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leak {
     /// Whose.
@@ -78,6 +82,10 @@ pub struct Leak {
     pub bytes: u64,
     /// In how many blocks.
     pub blocks: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
 }
 
 impl LedgerSnapshot {
@@ -93,16 +101,18 @@ impl LedgerSnapshot {
         sum
     }
 
-    /// All blocks that are not given back, by account and device.
+    /// All that is not given back, by account and device.
     pub fn leaks(&self) -> Vec<Leak> {
         let of_account = |account: &AccountUse| {
             let name = account.name.clone();
-            let held = account.devices.iter().filter(|device| device.live_blocks > 0);
+            let held = account.devices.iter().filter(|d| d.live_blocks + d.live_streams + d.live_events > 0);
             held.map(|d| Leak {
                 account: name.clone(),
                 device: d.device,
                 bytes: d.live_bytes,
                 blocks: d.live_blocks,
+                streams: d.live_streams,
+                events: d.live_events,
             })
             .collect::<Vec<_>>()
         };
@@ -155,9 +165,16 @@ impl AddAssign for Copied {
 
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Leak { account, device, bytes, blocks } = self;
-        let s = if *blocks == 1 { "" } else { "s" };
-        write!(f, "'{account}' holds {bytes} bytes in {blocks} block{s} on {device}")
+        let Leak { account, device, bytes, blocks, streams, events } = self;
+        let some = |n: u64, what: &str| match n {
+            0 => None,
+            1 => Some(format!("1 {what}")),
+            n => Some(format!("{n} {what}s")),
+        };
+        let blocks = some(*blocks, "block").map(|blocks| format!("{bytes} bytes in {blocks}"));
+        let held: Vec<_> =
+            [blocks, some(*streams, "stream"), some(*events, "event")].into_iter().flatten().collect();
+        write!(f, "'{account}' holds {} on {device}", held.join(", "))
     }
 }
 
@@ -173,6 +190,8 @@ impl AccountUse {
             };
             sum.live_bytes += device.live_bytes;
             sum.live_blocks += device.live_blocks;
+            sum.live_streams += device.live_streams;
+            sum.live_events += device.live_events;
             sum.peak_bytes = sum.peak_bytes.max(device.peak_bytes);
         }
     }

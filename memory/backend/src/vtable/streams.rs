@@ -149,8 +149,7 @@ pub(super) unsafe extern "C" fn event_record(
     unsafe {
         enter(memory, "memory.event_record", err, |account| {
             let event = out(event, "event_record")?;
-            let (device, stream) = account.on_stream(stream)?;
-            *event = device.event_record(stream)?;
+            *event = account.event_record(stream)?;
             Ok(())
         })
     }

@@ -189,3 +189,23 @@ fn the_devices_memory_stays_flat_over_many_rounds() {
     backend.trim();
     assert_eq!(backend.ledger().cached_bytes, 0, "nothing is in use, so that nothing need be kept");
 }
+
+#[test]
+fn streams_and_events_that_are_left_are_named() {
+    let Some(backend) = backend("streams_and_events_that_are_left") else { return };
+    let account = backend.account("leaky");
+    let t = table(&account);
+    let stream = t.stream_create(GPU).unwrap();
+    let held = t.alloc_aligned(GPU, 1 << 20, 64, stream).unwrap();
+    t.fill(stream, held.address, 1, 1 << 20).unwrap();
+    let events = [t.event_record(stream).unwrap(), t.event_record(stream).unwrap()];
+    assert!(events.iter().all(|event| !event.is_null()));
+    t.stream_synchronize(stream).unwrap();
+    t.free_with(held, 0);
+    let said = || backend.leaks().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(said(), ["'leaky' holds 1 stream, 2 events on cuda:0"]);
+    events.into_iter().for_each(|event| t.event_destroy(event));
+    assert_eq!(said(), ["'leaky' holds 1 stream on cuda:0"]);
+    t.stream_destroy(stream);
+    assert_eq!(said(), [""; 0]);
+}

@@ -32,7 +32,7 @@ fn shareable_blocks_are_used_counted_and_given_back_like_any_other() {
         let held = shareable(&account, GPU, bytes).unwrap();
         assert_eq!(held.address as usize % 256, 0);
         let held_now = backend.leaks().pop().unwrap().to_string();
-        assert_eq!(held_now, format!("'sharer' holds {bytes} bytes in 1 block on cuda:0"));
+        assert_eq!(held_now, format!("'sharer' holds {bytes} bytes in 1 block, 2 streams on cuda:0"));
         t.free_with(held, 0);
         assert!(backend.leaks().is_empty());
     }
