@@ -15,13 +15,18 @@ const STICKY: u32 = 0o1000;
 pub(crate) fn open(path: &Path) -> Result<(File, Metadata), Refusal> {
     // O_NONBLOCK, so that a named pipe of that name cannot make us wait for a writer.
     let file = File::options().read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK).open(path);
-    let file = file.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Refusal::Missing,
-        _ => Refusal::Unreadable(error),
-    })?;
+    let file = file.map_err(missing_or_unreadable)?;
     let stat = file.metadata().map_err(Refusal::Unreadable)?;
     check_type(&stat.file_type())?;
     Ok((file, stat))
+}
+
+/// A file may vanish at any moment, also between two looks at its path.
+fn missing_or_unreadable(error: std::io::Error) -> Refusal {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Refusal::Missing,
+        _ => Refusal::Unreadable(error),
+    }
 }
 
 /// Where an open file lies, whatever was put in the place of its path since. A deleted one's has a note to that effect.
@@ -57,9 +62,9 @@ pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
 /// it is. Only directories that all the world may write are refused, and those not where the sticky bit leaves files to
 /// their owners: a group may be its user's private one, as some distributions have it for every user.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
-    let resolved = path.canonicalize().map_err(Refusal::Unreadable)?;
+    let resolved = path.canonicalize().map_err(missing_or_unreadable)?;
     for directory in [path, &resolved].map(directory_of) {
-        let mode = std::fs::metadata(directory).map_err(Refusal::Unreadable)?.mode();
+        let mode = std::fs::metadata(directory).map_err(missing_or_unreadable)?.mode();
         if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
             return Err(Refusal::DirectoryMode {
                 directory: directory.display().to_string(),
@@ -72,4 +77,21 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
 
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_vanishes_once_it_is_open_is_missing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plugin.so");
+        std::fs::write(&path, "a plugin").unwrap();
+        let opened = open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        check_file(&opened.1).unwrap();
+        assert_eq!(check_directories(&path).unwrap_err().id(), "missing");
+    }
 }

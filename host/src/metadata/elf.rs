@@ -65,6 +65,17 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
     Ok(())
 }
 
+/// The loader maps what is missing of a file as well, and whoever touches that dies of SIGBUS, or reads zeros.
+fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Result<(), MetadataError> {
+    let bytes = data.len().map_err(|()| damaged("its length cannot be had"))?;
+    let end = |s: &Segment| s.p_offset(LE).checked_add(s.p_filesz(LE));
+    let is_inside = |s: &Segment| s.p_type(LE) != elf::PT_LOAD || end(s).is_some_and(|end| end <= bytes);
+    match segments.iter().all(is_inside) {
+        true => Ok(()),
+        false => Err(damaged("it is cut short: one of its segments lies outside the file")),
+    }
+}
+
 /// A library as its program headers lay it out.
 pub(super) struct Image<'data, R> {
     data: R,
@@ -79,6 +90,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         check_machine(header)?;
         let segments =
             header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
+        check_whole(segments, data)?;
         let mut image = Self { data, segments, dynamic: &[] };
         // Like the loader: the last one, and where it is mapped, whatever place in the file its header names.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
