@@ -7,7 +7,6 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -17,26 +16,11 @@ use crossdock::{Host, ReadOptions, Session};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{CancelFlag, Device, Options, Validate};
+use crossdock_tests::stress::{Choices, Progress, setting};
 use crossdock_tests::{built, sample};
 
 const THREADS: u64 = 8;
 const ROUNDS: u64 = 12;
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// Random choices: the same for the same seed, thread and round.
-struct Choices(u64);
-
-impl Choices {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % n
-    }
-}
 
 fn host() -> Host {
     let backend = Backend::builder().untouchable(true).build();
@@ -129,8 +113,7 @@ fn convert(session: &Session, input: Input, c: &mut Choices) -> bool {
 #[test]
 fn nothing_hangs_and_nothing_is_left_whoever_cancels_and_wherever_things_die() {
     let (rounds, seed) = (setting("CROSSDOCK_STRESS", ROUNDS), setting("CROSSDOCK_STRESS_SEED", 1));
-    let progress = Arc::new(AtomicU64::new(0));
-    end_if_it_hangs(progress.clone());
+    let progress = Progress::watched();
     let host = host();
     let bytes = Arc::new(std::fs::read(sample()).unwrap());
     let (graves, buried) = channel::<Vec<DeviceBatch>>();
@@ -139,11 +122,8 @@ fn nothing_hangs_and_nothing_is_left_whoever_cancels_and_wherever_things_die() {
         let (host, bytes, graves, progress) = (host.clone(), bytes.clone(), graves.clone(), progress.clone());
         std::thread::spawn(move || {
             let one = |n: u64| {
-                let mut choices =
-                    Choices((seed << 40 ^ thread << 32 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-                (0..5).for_each(|_| _ = choices.below(2));
-                let done = round(&host, &bytes, &graves, &mut choices);
-                progress.fetch_add(1, Ordering::Relaxed);
+                let done = round(&host, &bytes, &graves, &mut Choices::of(seed, thread, n));
+                progress.one_more();
                 u64::from(done)
             };
             (0..rounds).map(one).sum::<u64>()
@@ -158,24 +138,5 @@ fn nothing_hangs_and_nothing_is_left_whoever_cancels_and_wherever_things_die() {
     while !host.settle().is_empty() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    progress.store(u64::MAX, Ordering::Relaxed);
-}
-
-/// No round takes as long as that, on any machine.
-fn end_if_it_hangs(progress: Arc<AtomicU64>) {
-    const HANGS_AFTER: Duration = Duration::from_secs(120);
-    std::thread::spawn(move || {
-        let mut last = 0;
-        loop {
-            std::thread::sleep(HANGS_AFTER);
-            match progress.load(Ordering::Relaxed) {
-                u64::MAX => return,
-                now if now == last => {
-                    eprintln!("after {now} rounds nothing moves any more");
-                    std::process::abort();
-                }
-                now => last = now,
-            }
-        }
-    });
+    progress.is_over();
 }

@@ -8,6 +8,9 @@ use crate::tidy;
 use anyhow::Result;
 use std::process::Command;
 
+/// For how long plugins come and go under the threads of the stress test; a few seconds unless set.
+const STRESS_SECONDS: &str = "CROSSDOCK_STRESS_SECONDS";
+
 /// Runs one step. An error is a failure of the step.
 pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> {
     let cargo_in_root = |arguments: &[&str]| {
@@ -32,7 +35,10 @@ pub fn run(step: Step, workspace: &Workspace, release: bool) -> Result<Outcome> 
         }),
         Step::Build => Ok(Outcome::check(run_command(with_profile(cargo_in_root(&["build"])).args(TARGETS)))),
         Step::Rust => {
-            stream::cargo_test(with_profile(cargo_in_root(&["test"])).args(TARGETS).arg("--no-fail-fast"))
+            let mut command = with_profile(cargo_in_root(&["test"]));
+            // Where the same tests run in other steps, they are for other things.
+            command.env(STRESS_SECONDS, std::env::var(STRESS_SECONDS).unwrap_or_else(|_| "60".to_owned()));
+            stream::cargo_test(command.args(TARGETS).arg("--no-fail-fast"))
         }
         Step::SimCuda => sim_cuda::run(workspace, release),
         Step::Doc => {
