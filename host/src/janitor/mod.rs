@@ -1,0 +1,103 @@
+//! Destroys plugin instances, on a thread of its own: an instance may end only when nothing that it lent out is alive,
+//! and the last of that may be released by the plugin itself, on a stack that is inside it.
+
+mod sync;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crossdock_memory_backend::before_exit;
+use crossdock_plugin_api::Instance;
+
+use crate::host_object::HostObject;
+use crate::traced::Ended;
+use waiting::{Counted, Waiting};
+
+/// An instance whose handle is closed.
+pub(crate) struct Retired {
+    // Dropped in this order: the instance's `destroy` may still use its host.
+    pub(crate) instance: Ended<Instance>,
+    pub(crate) host: HostObject,
+    /// How many references to the host object there were when the instance was made: ours and the instance's own.
+    /// Those beyond belong to what it lent out.
+    pub(crate) own_references: usize,
+}
+
+impl Counted for Retired {
+    fn is_idle(&self) -> bool {
+        self.host.references() <= self.own_references
+    }
+}
+
+#[derive(Default)]
+struct Janitor {
+    retired: Waiting<Retired>,
+    /// The process whose thread it is; a forked child has none.
+    process: Mutex<Option<u32>>,
+    thread: OnceLock<libc::pthread_t>,
+}
+
+fn janitor() -> &'static Janitor {
+    static JANITOR: OnceLock<Janitor> = OnceLock::new();
+    JANITOR.get_or_init(Janitor::default)
+}
+
+impl Janitor {
+    fn run(&self) {
+        self.thread.get_or_init(this_thread);
+        loop {
+            self.retired.round();
+        }
+    }
+}
+
+/// Destroys the instance as soon as nothing that it lent out is alive.
+pub(crate) fn retire(retired: Retired) {
+    let janitor = janitor();
+    let this = std::process::id();
+    let mut process = janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
+    if process.is_some_and(|process| process != this) {
+        // A forked child has no janitor, and what it inherited is not its own to destroy.
+        std::mem::forget(retired);
+        return;
+    }
+    janitor.retired.add(retired);
+    if process.is_none() {
+        let thread = std::thread::Builder::new().name("crossdock-janitor".into());
+        // Without a thread (the system has none left) the instance waits for the next one that is retired.
+        *process = thread.spawn(|| self::janitor().run()).is_ok().then_some(this);
+        // The last owner of devices may go with an instance.
+        before_exit(|until| settle_until(Some(until)));
+    }
+}
+
+/// A reference to some host object went: it may have been the last one that a retired instance waited for.
+pub(crate) fn reference_gone() {
+    janitor().retired.reference_gone();
+}
+
+/// Waits until every instance that can be destroyed by now has been.
+pub(crate) fn settle() {
+    settle_until(None);
+}
+
+fn settle_until(until: Option<Instant>) {
+    let janitor = janitor();
+    // A plugin may end the process while it is being destroyed.
+    if janitor.thread.get() == Some(&this_thread()) {
+        return;
+    }
+    let process = *janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
+    if process == Some(std::process::id()) {
+        janitor.retired.settle(until);
+    }
+}
+
+/// Also where the thread's own variables are gone, as at the end of a process.
+fn this_thread() -> libc::pthread_t {
+    // SAFETY: a plain question.
+    unsafe { libc::pthread_self() }
+}
