@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod janitor;
+mod reaper;
 
 /// Runs it in every order, with at most `switches` forced switches between threads in each.
 fn model(switches: usize, of: impl Fn() + Sync + Send + 'static) {
