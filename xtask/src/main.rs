@@ -11,6 +11,7 @@ mod kernels;
 mod nightly;
 mod programs;
 mod python;
+mod seeds;
 mod sim_cuda;
 mod soak;
 mod test;
@@ -76,6 +77,13 @@ enum Command {
     /// it again.
     Fuzz(fuzz::Options),
     /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
+    Seeds(seeds::Options),
+    /// Stress the host for hours, then fuzz for hours, with new seeds all along, until something fails
+    ///
+    /// Half of the time goes to the stress tests, with and without the simulated CUDA driver in turns; the other half to the
+    /// fuzz targets, which share it. Every run's seed is printed before it begins. The first failure ends it with exit code 1,
+    /// what was said, and what to type to see it again. Without a nightly toolchain, which fuzzing needs, all of the time
+    /// goes to the stress tests, and that is said.
     Soak(soak::Options),
 }
 
@@ -103,6 +111,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
         Command::Fuzz(options) => return fuzz::run(&workspace, &options),
+        Command::Seeds(options) => return seeds::run(&workspace, &options),
         Command::Soak(options) => return soak::run(&workspace, &options),
     }
     Ok(ExitCode::SUCCESS)

@@ -4,7 +4,7 @@ use crate::cargo::{Package, Workspace, cargo, show};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 /// Every target but the benchmarks. Whatever builds or tests the workspace selects the same, for then Cargo settles on the
 /// same features each time and builds nothing twice.
@@ -12,8 +12,41 @@ pub const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 
 /// One test program, and the folder that its tests expect to be in.
 pub struct Program {
+    /// Its target's, as Cargo knows it.
+    pub name: String,
     pub path: PathBuf,
     pub folder: PathBuf,
+}
+
+/// A program that did not end well.
+pub struct Failure {
+    /// What to type to see it again.
+    pub replay: String,
+    /// What it wrote, and how it ended.
+    pub output: String,
+}
+
+impl Program {
+    /// Runs it with these variables and arguments; nothing if it passed.
+    pub fn run(&self, variables: &[(&str, String)], arguments: &[&str]) -> Option<Failure> {
+        let mut command = Command::new(&self.path);
+        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        command.envs(variables.iter().map(|(name, value)| (name, value)));
+        let (status, output) = match command.output() {
+            Ok(output) if output.status.success() => return None,
+            Ok(output) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                (output.status.to_string(), text(&output.stdout) + &text(&output.stderr))
+            }
+            Err(error) => (error.to_string(), String::new()),
+        };
+        let variables: String = variables.iter().map(|(name, value)| format!("{name}={value} ")).collect();
+        let words = [&[&*self.path.to_string_lossy()], arguments].concat().join(" ");
+        Some(Failure {
+            replay: format!("(cd {} && {variables}{words})", self.folder.display()),
+            output: format!("{output}\n{} ended with {status}", self.path.display()),
+        })
+    }
 }
 
 /// Builds all of them; those of the packages that are wanted.
@@ -41,7 +74,8 @@ fn program(line: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
-    Some(Program { path: path.into(), folder: folder.into() })
+    let name = message["target"]["name"].as_str()?.to_owned();
+    Some(Program { name, path: path.into(), folder: folder.into() })
 }
 
 #[cfg(test)]
@@ -50,10 +84,20 @@ mod tests {
 
     #[test]
     fn cargo_tells_of_test_programs_among_other_things() {
-        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/c/Cargo.toml"}"#;
+        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/c/Cargo.toml","target":{"name":"a"}}"#;
         let found = program(line).unwrap();
-        assert_eq!((found.path, found.folder), ("/t/a-1".into(), "/c".into()));
+        assert_eq!((&*found.name, found.path, found.folder), ("a", "/t/a-1".into(), "/c".into()));
         assert!(program(&line.replace("true", "false")).is_none());
         assert!(program("Compiling").is_none());
+    }
+
+    #[test]
+    fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {
+        let program = |path: &str| Program { name: path.into(), path: path.into(), folder: "/".into() };
+        let seed = [("SEED", "7".to_owned()), ("LD_LIBRARY_PATH", "/driver".to_owned())];
+        assert!(program("true").run(&seed, &[]).is_none());
+        let failure = program("ls").run(&seed, &["/none/such"]).unwrap();
+        assert_eq!(failure.replay, "(cd / && SEED=7 LD_LIBRARY_PATH=/driver ls /none/such)");
+        assert!(failure.output.contains("/none/such"), "{}", failure.output);
     }
 }

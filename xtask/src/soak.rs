@@ -1,127 +1,153 @@
-//! `cargo xtask soak`: test programs over the simulated CUDA driver, under many seeds.
+//! `cargo xtask soak`: hours of stress, and hours of fuzzing, with new seeds all along.
 
-use crate::cargo::Workspace;
-use crate::programs::{self, Program};
-use crate::sim_cuda;
-use anyhow::{Result, bail};
+use crate::cargo::{Workspace, cargo, run as run_command};
+use crate::fuzz::Fuzzer;
+use crate::programs::{self, Program, TARGETS};
+use crate::{nightly, seeds, sim_cuda};
+use anyhow::{Context, Result, ensure};
 use std::io::Write;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-const SEED: &str = "CROSSDOCK_SIM_CUDA_SEED";
+/// The test programs that are stressed with, of the package of all that spans several crates.
+const STRESS: [&str; 2] = ["stress", "stress_plugins"];
+const PACKAGE: &str = "crossdock-tests";
+/// How long one stress test runs, and one fuzz target, before a new seed.
+const LONGEST_RUN: Duration = Duration::from_secs(5 * 60);
+/// So many rounds take the stress test that counts rounds about as long, on a small machine.
+const ROUNDS: u64 = 300;
+/// Less than this is not worth a seed.
+const SHORTEST_RUN: Duration = Duration::from_secs(1);
 
-/// What `cargo xtask soak` takes. Every test program of the packages runs once for each seed.
+/// What `cargo xtask soak` takes.
 #[derive(clap::Args)]
 pub struct Options {
-    /// How many seeds
-    #[arg(long, value_name = "N", default_value_t = 100)]
-    seeds: u64,
-    /// The first of them
-    #[arg(long, value_name = "SEED", default_value_t = 1)]
-    first: u64,
-    /// Whose tests
-    #[arg(long = "package", short = 'p', value_name = "PACKAGE", required = true)]
-    packages: Vec<String>,
-    /// Only tests whose names contain this
-    #[arg(long, value_name = "TEXT")]
-    filter: Option<String>,
-    /// Leave this function out of the driver; may be given more than once
-    #[arg(long, value_name = "FUNCTION")]
-    lack: Vec<String>,
-    /// As many programs at a time; otherwise one for each core
+    /// For how long in all, without the builds: half of it stress, half of it fuzzing
+    #[arg(long, value_name = "HOURS", default_value_t = 8.0)]
+    hours: f64,
+    /// The first seed; others follow it. Without it, one that the clock gives
     #[arg(long, value_name = "N")]
-    jobs: Option<usize>,
+    seed: Option<u32>,
 }
 
-/// A program under a seed that did not end well.
-struct Failure {
-    /// In the order of the runs.
-    at: usize,
-    /// What to type to see it again.
-    replay: String,
-    output: String,
-}
-
-/// Stops at the first failure, and says how to see it again.
+/// Stops at the first failure.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let driver = sim_cuda::lay_out(workspace, &options.lack)?;
-    if let Some(unknown) = options.packages.iter().find(|name| !workspace.has(name)) {
-        bail!("there is no package '{unknown}' in the workspace");
+    let all = Duration::try_from_secs_f64(options.hours * 3600.0)
+        .with_context(|| format!("--hours {}: expected a number of hours, as 8 or 0.5", options.hours))?;
+    let mut seed = options.seed.map_or_else(clock, Ok)?;
+    run_command(cargo().current_dir(&workspace.root).arg("build").args(TARGETS))?;
+    let driver = sim_cuda::lay_out(workspace, &[])?;
+    let programs = programs::tests(workspace, false, |package| package.name == PACKAGE)?;
+    let programs: Vec<_> = programs.into_iter().filter(|p| STRESS.contains(&&*p.name)).collect();
+    ensure!(programs.len() == STRESS.len(), "expected the tests {} in {PACKAGE}", STRESS.join(" and "));
+    let fuzzer = nightly::host()?.map(|host| Fuzzer::build(workspace, &host)).transpose()?;
+    if fuzzer.is_none() {
+        say(
+            "skipped: fuzzing: no nightly toolchain (rustup toolchain add nightly); all of the time is stress",
+        );
     }
-    let programs = programs::tests(workspace, false, |package| options.packages.contains(&package.name))?;
-    if programs.is_empty() {
-        bail!("{} have no test programs", options.packages.join(", "));
+    let stress = if fuzzer.is_some() { all / 2 } else { all };
+    if !stressed(&programs, &driver, Share::begin(stress), &mut seed) {
+        return Ok(ExitCode::FAILURE);
     }
-    let runs = programs.len() * usize::try_from(options.seeds)?;
-    let jobs =
-        options.jobs.or_else(|| std::thread::available_parallelism().ok().map(Into::into)).unwrap_or(1);
-    let (next, done, failed) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-    let first_failure: Mutex<Option<Failure>> = Mutex::new(None);
-    let work = || {
-        while !failed.load(Ordering::Relaxed) {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            if at >= runs {
-                return;
-            }
-            let seed = options.first + (at / programs.len()) as u64;
-            let outcome = one(&programs[at % programs.len()], seed, &driver, options.filter.as_deref());
-            if let Some((replay, output)) = outcome {
-                failed.store(true, Ordering::Relaxed);
-                let mut first = first_failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                if first.as_ref().is_none_or(|known| at < known.at) {
-                    *first = Some(Failure { at, replay, output });
-                }
-            }
-            progress(done.fetch_add(1, Ordering::Relaxed) + 1, runs);
-        }
-    };
-    std::thread::scope(|scope| (0..jobs.max(1)).for_each(|_| drop(scope.spawn(work))));
-    let failure = first_failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let last = options.first + options.seeds.saturating_sub(1);
-    match failure {
-        None => {
-            println!("{} programs passed under seeds {} to {last}", programs.len(), options.first);
-            Ok(ExitCode::SUCCESS)
-        }
-        Some(failure) => {
-            println!("{}", failure.output);
-            println!("seed {} fails; to see it again:", options.first + (failure.at / programs.len()) as u64);
-            println!("{}", failure.replay);
-            Ok(ExitCode::FAILURE)
-        }
+    if let Some(fuzzer) = fuzzer
+        && !fuzzed(&fuzzer, Share::begin(all / 2), &mut seed)?
+    {
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("nothing failed in {} h", options.hours);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A part of the time.
+struct Share {
+    begin: Instant,
+    length: Duration,
+}
+
+impl Share {
+    fn begin(length: Duration) -> Self {
+        Self { begin: Instant::now(), length }
+    }
+
+    /// How long each of the next `runs` may take, one after the other; `None` when the time is up.
+    fn next(&self, runs: u32) -> Option<Duration> {
+        let left = self.length.saturating_sub(self.begin.elapsed()) / runs;
+        (left >= SHORTEST_RUN).then(|| left.min(LONGEST_RUN))
+    }
+
+    fn so_far(&self) -> String {
+        let hours = |time: Duration| time.as_secs_f64() / 3600.0;
+        format!("{:.2} of {:.2} h", hours(self.begin.elapsed()), hours(self.length))
     }
 }
 
-fn progress(done: usize, runs: usize) {
-    if done.is_multiple_of(runs.div_ceil(20)) || done == runs {
-        // Nobody is left to tell when stderr is closed.
-        drop(writeln!(std::io::stderr(), "{done} of {runs} runs"));
+/// Whether every run passed: each program by itself, then each over the simulated driver, and so on.
+fn stressed(programs: &[Program], driver: &Path, share: Share, seed: &mut u32) -> bool {
+    let turns =
+        [false, true].into_iter().flat_map(|cuda| programs.iter().map(move |program| (program, cuda)));
+    for (program, cuda) in turns.collect::<Vec<_>>().into_iter().cycle() {
+        let Some(length) = share.next(1) else { break };
+        let seed = next(seed);
+        let variables = variables(seed, length, cuda.then_some(driver));
+        let over = if cuda { " over the simulated CUDA driver" } else { "" };
+        say(&format!("{}, {}{over}: seed {seed}", share.so_far(), program.name));
+        if let Some(failure) = program.run(&variables, &["--nocapture"]) {
+            println!("{}\nseed {seed} fails; to see it again:\n{}", failure.output, failure.replay);
+            return false;
+        }
     }
+    true
 }
 
-/// Runs a program; nothing if it passed, else how to do so again, and what it wrote.
-fn one(program: &Program, seed: u64, driver: &Path, filter: Option<&str>) -> Option<(String, String)> {
-    let mut command = Command::new(&program.path);
-    command.args(filter).current_dir(&program.folder).stdin(Stdio::null());
-    command.env("LD_LIBRARY_PATH", driver).env(SEED, seed.to_string());
-    let (status, output) = match command.output() {
-        Ok(output) if output.status.success() => return None,
-        Ok(output) => {
-            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-            (output.status.to_string(), text(&output.stdout) + &text(&output.stderr))
+fn variables(seed: u32, length: Duration, driver: Option<&Path>) -> Vec<(&'static str, String)> {
+    let rounds = (ROUNDS * length.as_secs()).div_ceil(LONGEST_RUN.as_secs());
+    let mut variables = vec![
+        ("CROSSDOCK_STRESS_SEED", seed.to_string()),
+        ("CROSSDOCK_STRESS", rounds.to_string()),
+        ("CROSSDOCK_STRESS_SECONDS", length.as_secs().to_string()),
+    ];
+    if let Some(driver) = driver {
+        variables.push((seeds::SEED, seed.to_string()));
+        variables.push(("LD_LIBRARY_PATH", driver.display().to_string()));
+    }
+    variables
+}
+
+/// Whether nothing was found: all targets take it in turns, as many at a time as there are processors.
+fn fuzzed(fuzzer: &Fuzzer, share: Share, seed: &mut u32) -> Result<bool> {
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let rounds = fuzzer.targets.len().div_ceil(jobs).max(1) as u32;
+    while let Some(left) = share.next(rounds) {
+        let seconds = left.as_secs();
+        let seed = next(seed);
+        say(&format!("{}, each fuzz target for {seconds} s: seed {seed}", share.so_far()));
+        let found = fuzzer.fuzz(&fuzzer.targets, seconds, seed)?.into_iter();
+        let found: Vec<_> = found.filter_map(|run| Some((run.target, run.outcome.err()?))).collect();
+        found.iter().for_each(|(target, what)| println!("{target}, seed {seed}: {what}"));
+        if !found.is_empty() {
+            return Ok(false);
         }
-        Err(error) => (error.to_string(), String::new()),
-    };
-    let replay = format!(
-        "(cd {} && {SEED}={seed} LD_LIBRARY_PATH={} {} {})",
-        program.folder.display(),
-        driver.display(),
-        program.path.display(),
-        filter.unwrap_or_default()
-    );
-    Some((replay, format!("{output}\n{} ended with {status}", program.path.display())))
+    }
+    Ok(true)
+}
+
+fn clock() -> Result<u32> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock stands before 1970")?;
+    Ok(now.as_secs() as u32)
+}
+
+/// Never 0, which is none to the fuzzer.
+fn next(seed: &mut u32) -> u32 {
+    let this = (*seed).max(1);
+    *seed = this.wrapping_add(1);
+    this
+}
+
+fn say(line: &str) {
+    // Nobody is left to tell when stderr is closed.
+    drop(writeln!(std::io::stderr(), "{line}"));
 }
 
 #[cfg(test)]
@@ -129,15 +155,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {
-        let program = |path: &str| Program { path: path.into(), folder: "/".into() };
-        let driver = Path::new("/driver");
-        assert!(one(&program("true"), 7, driver, None).is_none());
-        let (replay, output) = one(&program("ls"), 7, driver, Some("/none/such")).unwrap();
-        assert!(
-            replay.contains("CROSSDOCK_SIM_CUDA_SEED=7 LD_LIBRARY_PATH=/driver ls /none/such"),
-            "{replay}"
-        );
-        assert!(output.contains("/none/such"), "{output}");
+    fn runs_that_follow_one_another_share_what_is_left_and_none_begins_at_the_end() {
+        let whole = Share::begin(Duration::from_secs(7200));
+        assert_eq!(whole.next(1), Some(LONGEST_RUN));
+        assert!(whole.next(60).is_some_and(|each| each <= Duration::from_secs(120)));
+        assert_eq!(Share::begin(Duration::from_millis(1500)).next(2), None);
+    }
+
+    #[test]
+    fn no_seed_is_the_one_that_the_fuzzer_takes_for_none() {
+        let mut seed = u32::MAX;
+        assert_eq!([next(&mut seed), next(&mut seed), next(&mut seed)], [u32::MAX, 1, 2]);
     }
 }
