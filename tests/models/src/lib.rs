@@ -9,6 +9,12 @@
 
 mod janitor;
 mod reaper;
+mod resource;
+
+/// What the backend's files call by this path.
+mod device {
+    pub(crate) struct Stream;
+}
 
 /// Runs it in every order, with at most `switches` forced switches between threads in each.
 fn model(switches: usize, of: impl Fn() + Sync + Send + 'static) {

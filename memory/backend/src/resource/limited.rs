@@ -1,8 +1,8 @@
-//! A budget over everything.
+//! A budget over everything. tests/models runs this very file in every order of its threads.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
+use super::sync::{Arc, AtomicUsize};
 use super::{Refusal, Region, Request, Resource, Uses};
 use crate::device::Stream;
 

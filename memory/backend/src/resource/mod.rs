@@ -9,6 +9,7 @@ mod host;
 mod limited;
 mod pool;
 mod published;
+mod sync;
 mod untouchable;
 
 #[cfg(test)]

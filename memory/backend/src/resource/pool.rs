@@ -1,8 +1,9 @@
-//! Freed memory, kept for the next one who asks for as much.
+//! Freed memory, kept for the next one who asks for as much. tests/models runs this very file in every order of its threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 
+use super::sync::{Arc, AtomicUsize, Mutex, MutexGuard};
 use super::{Budget, HostMemory, Refusal, Region, Request, Resource, Uses};
 use crate::device::Stream;
 
@@ -19,7 +20,7 @@ pub(crate) struct Pool<R: Resource> {
 
 impl<R: Resource> Pool<R> {
     pub(crate) fn new(inner: R, cap_bytes: usize, budget: Option<Arc<Budget>>) -> Self {
-        let classes = (0..N_CLASSES).map(|_| Mutex::default()).collect();
+        let classes = (0..N_CLASSES).map(|_| Mutex::new(Vec::new())).collect();
         Self { inner, cap_bytes, budget, kept_bytes: AtomicUsize::new(0), classes }
     }
 

@@ -65,7 +65,7 @@ impl Shared {
 
 #[test]
 fn an_instance_ends_once_after_its_last_reference_whoever_comes_first() {
-    model(3, || {
+    model(5, || {
         let (waiting, shared) = (Arc::new(Waiting::default()), Shared::lent(1));
         let holder = thread::spawn({
             let (waiting, shared) = (waiting.clone(), shared.clone());
@@ -87,7 +87,7 @@ fn an_instance_ends_once_after_its_last_reference_whoever_comes_first() {
 
 #[test]
 fn who_settles_finds_ended_what_was_idle_before() {
-    model(3, || {
+    model(5, || {
         let (waiting, idle, lent) = (Arc::new(Waiting::default()), Shared::lent(0), Shared::lent(1));
         idle.write();
         waiting.add(Instance(lent.clone()));

@@ -65,7 +65,7 @@ fn spawn<T: 'static>(
 
 #[test]
 fn everything_is_given_back_once_and_who_flushes_finds_it_so() {
-    model(2, || {
+    model(3, || {
         let queue = Arc::new(Queue::default());
         let first = add(&queue, 1);
         let reaper = spawn(&queue, Queue::run);
@@ -81,7 +81,7 @@ fn everything_is_given_back_once_and_who_flushes_finds_it_so() {
 
 #[test]
 fn two_threads_that_do_what_there_is_leave_nothing_and_do_nothing_twice() {
-    model(3, || {
+    model(5, || {
         let queue = Arc::new(Queue::default());
         let add_and_do = |queue: &Queue<Job>| {
             let mine = add(queue, 0);
@@ -99,7 +99,7 @@ fn two_threads_that_do_what_there_is_leave_nothing_and_do_nothing_twice() {
 
 #[test]
 fn once_who_leaks_has_flushed_nothing_is_given_back_any_more() {
-    model(2, || {
+    model(5, || {
         let queue = Arc::new(Queue::default());
         let given_back = Arc::new(AtomicUsize::new(0));
         let job = Job { looks: Cell::new(0), given_back: given_back.clone() };

@@ -1,0 +1,2 @@
+pub(super) use loom::sync::atomic::AtomicUsize;
+pub(super) use loom::sync::{Arc, Mutex, MutexGuard};
