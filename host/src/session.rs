@@ -1,6 +1,7 @@
 //! A session: a device, settings, and plugin instances of its own.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::ThreadId;
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
@@ -40,10 +41,17 @@ struct Inner {
     account: Arc<Account>,
     /// The host's own use of memory: for tables, and for moves between devices.
     stream: Stream,
-    /// Instances to ask for formats, made when first needed.
-    plugins: Arc<Mutex<Option<Instances>>>,
+    plugins: Arc<Plugins>,
     /// Who decodes for its plugins in its place.
     decoder: Option<Arc<Decoder>>,
+}
+
+/// Instances to ask for formats, made when first needed.
+#[derive(Default)]
+struct Plugins {
+    made: Mutex<Option<Instances>>,
+    /// Who is making them, with `made` locked.
+    maker: Mutex<Option<ThreadId>>,
 }
 
 /// Decodes an array for a plugin: a batch of one column, in host memory.
@@ -224,10 +232,11 @@ impl Session {
 
     /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
     pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances {
-        let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plugins = lock(&self.0.plugins.made);
         if let Some(plugins) = &*plugins {
             return plugins.clone();
         }
+        *lock(&self.0.plugins.maker) = Some(std::thread::current().id());
         let mut all = Vec::new();
         for metadata in self.0.host.plugins() {
             match self.plugin(&metadata.name) {
@@ -236,7 +245,13 @@ impl Session {
                 Err(error) => tracing::warn!("{}", error.one_line()),
             }
         }
+        *lock(&self.0.plugins.maker) = None;
         plugins.insert(all.into()).clone()
+    }
+
+    /// Whether this thread makes the plugins just now, and is in the code of one of them: it would wait for itself.
+    pub(crate) fn makes_plugins_here(&self) -> bool {
+        *lock(&self.0.plugins.maker) == Some(std::thread::current().id())
     }
 
     /// An instance of the plugin of this name.
@@ -253,7 +268,7 @@ impl Session {
             return Ok(chosen);
         }
         let new = self.plugin(chosen.name())?;
-        let mut plugins = self.0.plugins.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut plugins = lock(&self.0.plugins.made);
         if let Some(plugins) = &mut *plugins {
             let others =
                 plugins.iter().map(|plugin| if Arc::ptr_eq(plugin, &chosen) { &new } else { plugin });
@@ -302,4 +317,8 @@ impl Session {
             (result, None) => result,
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

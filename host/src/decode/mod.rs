@@ -105,6 +105,11 @@ impl Session {
         if let Some(decode) = self.other_decoder() {
             return decode(array);
         }
+        if self.makes_plugins_here() {
+            return Err(ApiError::invalid_argument(
+                "the session's plugins are being made: decode once `create`, and what says formats and encodings, have returned",
+            ));
+        }
         let stream = call_stream(self.memory(), call, call.device())?;
         let own = CallSettings {
             device: call.device(),
