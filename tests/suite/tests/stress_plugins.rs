@@ -73,6 +73,7 @@ impl Stage {
             for n in 0..COPIES {
                 let copy = at(format!("copies/{name}-{n}"));
                 fs::copy(built_file(&format!("libcrossdock_{name}_plugin.so")), &copy).unwrap();
+                touch(&copy, false);
                 copies.push(copy);
             }
         }
@@ -116,12 +117,11 @@ impl Stage {
             // Fails where something is, or nothing.
             9 => _ = fs::create_dir(&place).or_else(|_| fs::remove_dir(&place)),
             10 => {
-                let mode = *c.one_of(&[0o755, 0o755, 0o755, 0o777]);
+                let mode = if c.below(8) == 0 { 0o777 } else { 0o755 };
                 fs::set_permissions(&copy, fs::Permissions::from_mode(mode)).unwrap();
             }
             _ => {
-                let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + c.below(2));
-                fs::File::open(&copy).unwrap().set_modified(time).unwrap();
+                touch(&copy, c.below(8) == 0);
             }
         }
         if c.below(4) == 0 {
@@ -150,6 +150,12 @@ impl Stage {
         let hash = |copy: &PathBuf| Allowed::Hash(inspect(copy).unwrap().fingerprint.sha256);
         self.copies[..self.copies.len() - COPIES].iter().map(hash).collect()
     }
+}
+
+/// A plugin that was touched since it was mapped is refused, until it is as it was.
+fn touch(copy: &PathBuf, late: bool) {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1 + u64::from(late));
+    fs::File::open(copy).unwrap().set_modified(time).unwrap();
 }
 
 struct Work {
