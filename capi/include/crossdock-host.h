@@ -176,6 +176,7 @@ typedef struct crossdock_leak {
   uint64_t blocks;  /* that these bytes are in */
   uint64_t streams; /* that were made or adopted and not destroyed */
   uint64_t events;  /* that were recorded and not destroyed */
+  uint64_t references; /* to the host, for which a plugin's instance is not destroyed: a row of its own */
 } crossdock_leak;
 
 typedef struct crossdock_leaks {

@@ -101,6 +101,7 @@ abi! {
         blocks: u64,
         streams: u64,
         events: u64,
+        references: u64,
     }
     struct Leaks = "crossdock_leaks" {
         leaks: *const Leak,

@@ -195,6 +195,7 @@ fn list(leaks: &[crossdock::memory::Leak]) -> Owned<Leaks> {
         blocks: leak.blocks,
         streams: leak.streams,
         events: leak.events,
+        references: leak.references,
     };
     let holder = Holder::new(leaks.iter().map(row).collect(), Vec::new(), texts);
     let (leaks, n_leaks) = holder.rows();

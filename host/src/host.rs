@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossdock_memory_backend::{Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
+use crossdock_plugin_api::Device;
 
 use crate::discovery::{Candidate, Catalog, Search};
 use crate::error::{Error, Result};
@@ -125,7 +126,17 @@ impl Host {
         // What a device was done with may have been an instance's last object.
         self.0.backend.settle();
         janitor::settle();
-        self.0.backend.leaks()
+        let mut leaks = self.0.backend.leaks();
+        leaks.extend(janitor::held(&self.0.backend).into_iter().map(|(account, references)| Leak {
+            account,
+            device: Device::CPU,
+            bytes: 0,
+            blocks: 0,
+            streams: 0,
+            events: 0,
+            references: references as u64,
+        }));
+        leaks
     }
 }
 

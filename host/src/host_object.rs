@@ -79,6 +79,10 @@ impl HostObject {
         }))
     }
 
+    pub(crate) fn account(&self) -> &Account {
+        &self.0.account
+    }
+
     pub(crate) fn as_ptr(&self) -> *const abi::Host {
         Arc::as_ptr(&self.0).cast()
     }

@@ -110,13 +110,16 @@ fn an_instance_is_destroyed_when_the_last_reference_of_what_it_lent_out_is_gone_
     lender::retain();
     lender::retain();
     drop(instance);
-    host.settle();
+    let said = || host.settle().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(said(), ["'lender' holds 2 references to its host, and is not destroyed"]);
     assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 0);
     lender::release();
-    host.settle();
+    assert_eq!(said(), ["'lender' holds 1 reference to its host, and is not destroyed"]);
     assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 0);
+    // Another host's instances are not this one's.
+    assert_eq!(self::host().settle(), []);
     lender::release();
-    host.settle();
+    assert_eq!(said(), [""; 0]);
     assert_eq!(lender::DESTROYED.load(Ordering::SeqCst), 1);
 }
 

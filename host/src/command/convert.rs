@@ -195,6 +195,7 @@ fn json_report(report: &Report, leaks: &[Leak], host: &Host) -> serde_json::Valu
             "blocks": leak.blocks,
             "streams": leak.streams,
             "events": leak.events,
+            "references": leak.references,
         })
     };
     let peaks = host.ledger().accounts;

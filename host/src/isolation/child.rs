@@ -24,6 +24,8 @@ use super::{Isolation, Program};
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
+/// A release that takes longer is a hang.
+const RELEASE: Duration = Duration::from_secs(10);
 /// No process has a use for more questions at once.
 const MOST_LANES: usize = 64;
 /// Bytes read for a process at once.
@@ -144,6 +146,13 @@ impl Child {
         Ok(Self { who, process, lanes, desk, silence, end, host })
     }
 
+    /// Has it let go of something. It has little time for that: others wait behind it.
+    pub fn release(&self, order: &Order) {
+        let most = self.silence.map_or(RELEASE, |silence| silence.min(RELEASE));
+        // Where the process is gone, so is what was to be released.
+        let _ = self.message_for(order, &[], None, Some(most));
+    }
+
     /// What the process needs to know of a call.
     pub fn call(&self, call: &Call<'_>) -> CallParts {
         let validate_full = call.validate() == crossdock_plugin_api::Validate::Full;
@@ -166,7 +175,7 @@ impl Child {
         files: &[BorrowedFd<'_>],
         call: Option<(&Call<'_>, CallParts)>,
     ) -> Result<(Answer, Incoming)> {
-        let message = self.message_for(order, files, call)?;
+        let message = self.message_for(order, files, call, self.silence)?;
         let answer: std::result::Result<Answer, Failure> = wire::read(&message.bytes)?;
         Ok((answer?, Incoming::of_a_plugin(message.files)?))
     }
@@ -176,6 +185,7 @@ impl Child {
         order: &Order,
         files: &[BorrowedFd<'_>],
         call: Option<(&Call<'_>, CallParts)>,
+        silence: Option<Duration>,
     ) -> Result<Message> {
         if let Some(end) = self.end.get() {
             return Err(self.ended(end));
@@ -216,7 +226,7 @@ impl Child {
             if signs != sign.0 || self.desk.busy.load(Ordering::Relaxed) > 0 {
                 sign = (signs, Instant::now());
             }
-            match self.silence {
+            match silence {
                 Some(most) if sign.1.elapsed() > most => Err(Stop::Silent(most)),
                 _ => Ok(()),
             }

@@ -81,8 +81,7 @@ impl Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        // Where the process is gone, so is the instance.
-        let _ = self.at.ask(&Order::Destroy(self.instance), None);
+        self.at.child.release(&Order::Destroy(self.instance));
         self.at.child.desk.remove_instance(self.instance);
     }
 }

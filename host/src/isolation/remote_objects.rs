@@ -71,8 +71,7 @@ impl BatchStream for RemoteStream {
 
 impl Drop for RemoteStream {
     fn drop(&mut self) {
-        // Where the process is gone, so is the stream.
-        let _ = self.at.ask(&Order::EndStream(self.number), None);
+        self.at.child.release(&Order::EndStream(self.number));
     }
 }
 
@@ -116,8 +115,7 @@ impl BatchWriter for RemoteWriter {
 
 impl Drop for RemoteWriter {
     fn drop(&mut self) {
-        // Where the process is gone, so is the writer.
-        let _ = self.at.ask(&Order::EndWriter(self.number), None);
+        self.at.child.release(&Order::EndWriter(self.number));
         self.at.child.desk.remove_sink(self.sink);
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crossdock_arrays::{export_batch, import_batch, import_schema};
 use crossdock_memory_backend::{Backend, BackendBuilder};
@@ -23,6 +24,7 @@ use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish};
 use crate::discovery::Search;
 use crate::host::Host;
+use crate::janitor;
 use crate::load::Handed;
 use crate::plugin::Plugin;
 use crate::session::Session;
@@ -67,10 +69,14 @@ fn run() -> Result<std::convert::Infallible> {
             std::thread::Builder::new().name("crossdock-serve".into()).spawn(serve)?;
         }
     }
-    // The host is gone, or wants no more; a plugin that hangs is not waited for.
+    // The host is gone, or wants no more. Its instances have their end, if it is a short one.
+    janitor::settle_within(END);
     // SAFETY: ends the process.
     unsafe { libc::_exit(0) }
 }
+
+/// How long instances have to end in. The host waits a little longer.
+const END: Duration = Duration::from_secs(1);
 
 struct Server {
     ask: Arc<Ask>,

@@ -7,9 +7,9 @@ mod tests;
 mod waiting;
 
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crossdock_memory_backend::before_exit;
+use crossdock_memory_backend::{Backend, before_exit};
 use crossdock_plugin_api::Instance;
 
 use crate::host_object::HostObject;
@@ -82,6 +82,26 @@ pub(crate) fn reference_gone() {
 /// Waits until every instance that can be destroyed by now has been.
 pub(crate) fn settle() {
     settle_until(None);
+}
+
+/// The same, for so long at most.
+pub(crate) fn settle_within(time: Duration) {
+    settle_until(Some(Instant::now() + time));
+}
+
+/// Instances over this memory that are not destroyed, for somebody still holds what they lent out, or a reference that they took: by
+/// what account, and how many such references.
+pub(crate) fn held(backend: &Backend) -> Vec<(String, usize)> {
+    let janitor = janitor();
+    let process = *janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
+    if process != Some(std::process::id()) {
+        return Vec::new();
+    }
+    janitor.retired.ask(|retired| {
+        let account = retired.host.account();
+        let references = retired.host.references().saturating_sub(retired.own_references);
+        (references > 0 && account.is_of(backend)).then(|| (account.name().to_string(), references))
+    })
 }
 
 fn settle_until(until: Option<Instant>) {

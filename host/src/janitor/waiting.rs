@@ -101,6 +101,11 @@ impl<T: Counted> Waiting<T> {
         }
     }
 
+    /// What `f` says of those that wait.
+    pub(crate) fn ask<R>(&self, f: impl Fn(&T) -> Option<R>) -> Vec<R> {
+        self.state().waiting.iter().filter_map(|(_, item)| f(item)).collect()
+    }
+
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,6 @@
 //! Files mapped for reading, and which of them an address lies in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -30,7 +30,7 @@ unsafe impl Sync for Mapping {}
 /// All that are alive.
 #[derive(Default)]
 struct Mappings {
-    by_file: HashMap<Id, Weak<Mapping>>,
+    by_file: BTreeMap<Id, Weak<Mapping>>,
     by_address: BTreeMap<usize, Weak<Mapping>>,
 }
 

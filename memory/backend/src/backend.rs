@@ -89,7 +89,11 @@ impl Backend {
         self.0.ledger()
     }
 
-    /// All blocks that have not been given back by now: asked when everything should have been, these are the leaks.
+    pub(crate) fn is(&self, other: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(&self.0, other)
+    }
+
+    /// All that has not been given back by now: asked when everything should have been, these are the leaks.
     pub fn leaks(&self) -> Vec<Leak> {
         self.ledger().leaks()
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
-use crate::backend::Inner;
+use crate::backend::{Backend, Inner};
 use crate::device::Stream;
 use crate::ledger::{AccountUse, Page};
 use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
@@ -58,6 +58,11 @@ impl Account {
     /// What it holds and has done.
     pub fn usage(&self) -> AccountUse {
         self.page.read()
+    }
+
+    /// Whether it is one of this backend's.
+    pub fn is_of(&self, backend: &Backend) -> bool {
+        backend.is(&self.backend)
     }
 
     pub(crate) fn backend(&self) -> &Inner {

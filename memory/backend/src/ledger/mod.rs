@@ -86,6 +86,8 @@ pub struct Leak {
     pub streams: u64,
     /// Events.
     pub events: u64,
+    /// References to the host, for which a plugin's instance is not destroyed. The host counts them.
+    pub references: u64,
 }
 
 impl LedgerSnapshot {
@@ -113,6 +115,7 @@ impl LedgerSnapshot {
                 blocks: d.live_blocks,
                 streams: d.live_streams,
                 events: d.live_events,
+                references: 0,
             })
             .collect::<Vec<_>>()
         };
@@ -165,16 +168,19 @@ impl AddAssign for Copied {
 
 impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Leak { account, device, bytes, blocks, streams, events } = self;
+        let Leak { account, device, bytes, blocks, streams, events, references } = self;
         let some = |n: u64, what: &str| match n {
             0 => None,
             1 => Some(format!("1 {what}")),
             n => Some(format!("{n} {what}s")),
         };
         let blocks = some(*blocks, "block").map(|blocks| format!("{bytes} bytes in {blocks}"));
-        let held: Vec<_> =
-            [blocks, some(*streams, "stream"), some(*events, "event")].into_iter().flatten().collect();
-        write!(f, "'{account}' holds {} on {device}", held.join(", "))
+        let held = [blocks, some(*streams, "stream"), some(*events, "event")];
+        let held: Vec<_> = held.into_iter().flatten().collect();
+        match some(*references, "reference") {
+            Some(references) => write!(f, "'{account}' holds {references} to its host, and is not destroyed"),
+            None => write!(f, "'{account}' holds {} on {device}", held.join(", ")),
+        }
     }
 }
 

@@ -179,6 +179,7 @@ fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
         let out = command(&arguments).args(["--to", "arrow-ipc-stream"]).output().unwrap();
         let said = String::from_utf8_lossy(&out.stderr);
         assert!(said.contains(heard) && out.stdout.is_empty(), "{deed}: {out:?}");
+        assert!(said.contains("an instance was destroyed"), "{deed}: {said}");
     }
 }
 

@@ -170,7 +170,10 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   return CROSSDOCK_OK;
 }
 
-static void destroy(crossdock_instance* instance) { free(instance); }
+static void destroy(crossdock_instance* instance) {
+  fputs("an instance was destroyed\n", stderr);
+  free(instance);
+}
 
 static const void* get_interface(crossdock_instance* instance, const char* id) {
   (void)instance;
