@@ -1,6 +1,8 @@
 //! The janitor: what was lent out goes on any thread, while the instance is retired on another and a third destroys it.
 
 mod sync;
+// What only the host asks.
+#[allow(dead_code)]
 #[path = "../../../../host/src/janitor/waiting.rs"]
 mod waiting;
 
