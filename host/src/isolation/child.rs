@@ -26,6 +26,8 @@ use super::{Isolation, Program};
 const GRACE: Duration = Duration::from_secs(2);
 /// A release that takes longer is a hang.
 const RELEASE: Duration = Duration::from_secs(10);
+/// What is on its way to or from a process does not stop for longer.
+const STALL: Duration = Duration::from_secs(60);
 /// No process has a use for more questions at once.
 const MOST_LANES: usize = 64;
 /// Bytes read for a process at once.
@@ -133,15 +135,17 @@ impl Child {
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
         // Standard output may be the host's answer.
         command.stdout(io::stderr().as_fd().try_clone_to_owned().map_err(failed)?);
-        let process = command.spawn().map_err(failed)?;
-        // Its own end of the socket is its alone now.
-        drop(command);
         let desk = Arc::new(Desk::of(who.clone()));
         let control = Lane::from(ours.try_clone().map_err(failed)?);
+        let stall = silence.map_or(STALL, |silence| silence.min(STALL));
+        let lanes = Lanes::new(Lane::from(ours), stall).map_err(failed)?;
         let served = desk.clone();
         let accept = move || served.accept(&control);
+        // Before there is a process to see to. It ends where none is started: nobody else has the other end of the socket.
         std::thread::Builder::new().name("crossdock-isolated".into()).spawn(accept).map_err(failed)?;
-        let lanes = Lanes::new(Lane::from(ours));
+        let process = command.spawn().map_err(failed)?;
+        // The other end of the socket is the process's alone now.
+        drop(command);
         let (process, end, host) = (Mutex::new(process), OnceLock::new(), std::process::id());
         Ok(Self { who, process, lanes, desk, silence, end, host })
     }

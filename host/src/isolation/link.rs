@@ -17,7 +17,7 @@ use rustix::net::{
 };
 
 /// Bytes of one message, and open files that come with it. Arrays come in files: what is above is no message of ours.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 16 << 20;
 /// As the system has it for one message.
 pub const MOST_FILES: usize = 250;
 /// Bytes of the message, and how many files.
@@ -122,6 +122,13 @@ impl Lane {
         Ok(received.bytes)
     }
 
+    /// What is being sent or received stops by an error where the other end takes or gives nothing for so long.
+    fn stall_for(self, most: Duration) -> io::Result<Self> {
+        self.0.set_write_timeout(Some(most))?;
+        self.0.set_read_timeout(Some(most))?;
+        Ok(self)
+    }
+
     /// Whether something can be received by then, the other's end included.
     pub fn is_ready_within(&self, time: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
@@ -178,12 +185,15 @@ impl AsFd for Lane {
 pub struct Lanes {
     control: Lane,
     idle: Mutex<Vec<Lane>>,
+    stall: Duration,
 }
 
 impl Lanes {
-    /// Over the socket that both were started with.
-    pub fn new(control: Lane) -> Self {
-        Self { control, idle: Mutex::default() }
+    /// Over the socket that both were started with. A message that stops on its way for longer than `stall` is an error; waiting
+    /// for one is none.
+    pub fn new(control: Lane, stall: Duration) -> io::Result<Self> {
+        control.0.set_write_timeout(Some(stall))?;
+        Ok(Self { control, idle: Mutex::default(), stall })
     }
 
     /// Says something that has no answer.
@@ -218,7 +228,7 @@ impl Lanes {
         }
         let (ours, theirs) = Lane::pair()?;
         self.control.send(&[], &[], &[theirs.as_fd()])?;
-        Ok(ours)
+        ours.stall_for(self.stall)
     }
 
     /// Ends everything that is asked, and the other side's waiting.

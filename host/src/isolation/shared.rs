@@ -6,7 +6,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
@@ -153,7 +153,7 @@ impl Incoming {
     /// Of a plugin: memory that nobody can change any more, or a file that this process has mapped itself.
     pub fn of_a_plugin(files: Vec<OwnedFd>) -> Result<Self> {
         Self::new(files, |file| match fcntl_get_seals(file) {
-            Ok(seals) if seals.contains(SEALS.difference(SealFlags::SEAL)) => Ok(()),
+            Ok(seals) if seals.contains(SEALS.difference(SealFlags::SEAL)) => is_there(file),
             Ok(seals) => {
                 Err(Error::bad_data(format!("it shares memory that it can still change (seals {seals:?})")))
             }
@@ -209,6 +209,20 @@ impl Incoming {
     pub fn mapping(&self, place: Place) -> Option<Arc<Mapping>> {
         self.0.get(place.file as usize).map(|file| file.mapping.clone())
     }
+}
+
+/// Memory has all of its bytes: what has not would get them when they are looked at, from whoever looks.
+fn is_there(file: &File) -> Result<()> {
+    const SLACK: u64 = 1 << 20;
+    let stat = file.metadata()?;
+    if stat.blocks().saturating_mul(512).saturating_add(SLACK) >= stat.len() {
+        return Ok(());
+    }
+    Err(Error::bad_data(format!(
+        "it shares memory of {} bytes, of which {} blocks of 512 are there",
+        stat.len(),
+        stat.blocks()
+    )))
 }
 
 #[cfg(test)]
@@ -270,6 +284,10 @@ mod tests {
         wrong(memory(SealFlags::GROW | SealFlags::SHRINK), "still change");
         wrong(memory(SealFlags::WRITE), "still change");
         assert!(Incoming::of_a_plugin(vec![memory(SEALS).into()]).is_ok());
+        let sparse = memory(SealFlags::empty());
+        sparse.set_len(1 << 40).unwrap();
+        fcntl_add_seals(&sparse, SEALS).unwrap();
+        wrong(sparse, "blocks of 512 are there");
         wrong(tempfile::tempfile().unwrap(), "no sealed memory");
         wrong(File::open("/proc/self/exe").unwrap(), "no sealed memory");
     }

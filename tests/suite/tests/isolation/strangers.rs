@@ -1,6 +1,7 @@
 //! Programs in the place of the one that runs plugins.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use crossdock::isolation::{Isolation, Program};
@@ -34,4 +35,30 @@ fn whatever_they_do_they_are_an_error() {
         let said = said(program, arguments);
         assert!(said.contains(expected) && said.contains("refused (create)"), "{program}: {said}");
     }
+}
+
+/// The interpreter itself, which needs nothing of the environment.
+fn python() -> Option<String> {
+    let out = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().ok()?;
+    out.status.success().then(|| String::from_utf8_lossy(&out.stdout).trim().to_string())
+}
+
+#[test]
+fn whatever_they_say_is_an_error_too() {
+    let Some(python) = python() else {
+        return eprintln!("skipped: whatever_they_say_is_an_error_too: no python3");
+    };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/isolation/stranger.py");
+    let seeds: Vec<String> = (0..20).map(|seed: u32| seed.to_string()).collect();
+    let named = ["part", "head", "huge", "files", "nothing", "echo", "lanes"];
+    // Each is given its time to end by itself: at once, then.
+    std::thread::scope(|scope| {
+        for what in named.into_iter().chain(seeds.iter().map(String::as_str)) {
+            let python = &python;
+            scope.spawn(move || {
+                let said = said(python, &["-I", "-S", script, what]);
+                assert!(said.contains("refused (create)"), "{what}: {said}");
+            });
+        }
+    });
 }
