@@ -132,6 +132,9 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
     );
     if explain {
         out += &format!("  found: {}\n", candidate.origin);
+        if plugin.is_isolated() {
+            out += "  runs: in a process of its own\n";
+        }
         let formats = plugin.importer_formats().iter().chain(plugin.exporter_formats());
         let mut rows: Vec<Vec<String>> = Vec::new();
         for format in formats {
@@ -181,6 +184,7 @@ fn json_verdict(verdict: &Verdict<'_>) -> Value {
         }
         Ok(plugin) => {
             out["status"] = json!("chosen");
+            out["isolated"] = json!(plugin.is_isolated());
             out["metadata"] = super::inspect::json_metadata(plugin.metadata());
             out["reads"] = plugin.importer_formats().iter().map(json_format).collect();
             out["writes"] = plugin.exporter_formats().iter().map(json_format).collect();

@@ -202,6 +202,28 @@ fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
 }
 
 #[test]
+fn the_list_of_plugins_says_which_are_isolated() {
+    let list = |more: &[&str]| {
+        let out = crossdock(&[&["plugins", "--isolate=arrow-ipc", "--explain"], more].concat());
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let text = list(&[]);
+    let (_, after) = text.split_once("\narrow-ipc ").unwrap();
+    let (own, others) = after.split_once("\ndlpack ").unwrap();
+    assert!(
+        own.contains("runs: in a process of its own") && !others.contains("a process of its own"),
+        "{text}"
+    );
+    let plugins: serde_json::Value = serde_json::from_str(&list(&["--json"])).unwrap();
+    let chosen = plugins["plugins"].as_array().unwrap().iter().filter(|plugin| plugin["status"] == "chosen");
+    let isolated = chosen.filter(|plugin| plugin["isolated"] == true);
+    assert_eq!(
+        isolated.map(|plugin| plugin["metadata"]["name"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["arrow-ipc"]
+    );
+}
+
+#[test]
 fn what_cannot_be_isolated_says_so() {
     let (_host, here, there) = sessions();
     let batches = read(&here, Input::open(sample(), here.cancel_flag()).unwrap());
