@@ -73,7 +73,7 @@ fn what_is_dropped_while_its_stream_is_under_capture_goes_back_when_that_has_end
 
     stranger.begin_capture(stream.native(), MODE);
     drop((here, elsewhere, lent));
-    assert_eq!(host.backend().leaks(), [], "to the books they are back");
+    assert_eq!(host.ledger().live_bytes(), 0, "to the books they are back");
     host.backend().settle();
     assert!(kept_bytes() >= 3 * BYTES as u64, "the pool still has them");
     stranger.end_capture(stream.native());
