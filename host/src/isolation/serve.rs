@@ -52,7 +52,7 @@ fn run() -> Result<std::convert::Infallible> {
     is_socket.map_err(|error| failed("standard input is no socket", error))?;
     let nothing = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("cannot close standard input", error))?;
-    confine()?;
+    let confined = confine();
     let (receiver, sender) = (Lane::from(control.try_clone()?), Lane::from(control));
     // The host has its own reasons to be slow.
     let ask = Arc::new(Ask(Lanes::new(sender, Duration::from_secs(24 * 60 * 60))?));
@@ -60,7 +60,7 @@ fn run() -> Result<std::convert::Infallible> {
     let tell = move |level, message| told.tell(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
     let _ = tracing::subscriber::set_global_default(Teller(tell));
-    let server = Arc::new(Server::new(ask));
+    let server = Arc::new(Server::new(ask, confined));
     while let Ok(Some(message)) = receiver.receive() {
         if message.files.is_empty() {
             server.heed(&message.bytes);
@@ -88,6 +88,8 @@ const END: Duration = Duration::from_secs(1);
 
 struct Server {
     ask: Arc<Ask>,
+    /// Whether a plugin may be loaded here.
+    confined: Result<()>,
     host: OnceLock<(Host, String)>,
     instances: Numbered<Arc<Instance>>,
     streams: Numbered<Arc<Mutex<OpenStream>>>,
@@ -128,10 +130,10 @@ pub struct Instance {
 }
 
 impl Server {
-    fn new(ask: Arc<Ask>) -> Self {
+    fn new(ask: Arc<Ask>, confined: Result<()>) -> Self {
         let (instances, streams, writers) = (Numbered::new(), Numbered::new(), Numbered::new());
         let (host, calls, next) = (OnceLock::new(), Numbered::new(), AtomicU64::new(1));
-        Self { ask, host, instances, streams, writers, calls, next }
+        Self { ask, confined, host, instances, streams, writers, calls, next }
     }
 
     fn number(&self) -> u64 {
@@ -269,6 +271,7 @@ impl Server {
                 "the program that runs isolated plugins is of crossdock {own}, the host of {version}: install them together"
             )));
         }
+        self.confined.clone()?;
         let mut files = files.into_iter();
         let (Some(file), None) = (files.next(), files.next()) else {
             return Err(Error::invalid_argument("a plugin comes in one file"));

@@ -34,6 +34,8 @@ def test_tables_are_read_and_written_the_same(tmp_path, isolate):
     environment = {**os.environ, "CROSSDOCK_POLICY": str(policy)}
     command = [sys.executable, "-c", READS, str(SAMPLE), str(out)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if "this system cannot" in done.stderr:
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["27004", str(isolate != "[]")]
     assert done.stderr == ""

@@ -44,6 +44,9 @@ fn words(result: Result<Vec<usize>, Error>) -> String {
 
 #[test]
 fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
+    if crate::skips("a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let (host, session) = session(folder.path(), crate::marked("ends"));
     for (deed, how) in [
@@ -70,6 +73,9 @@ fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
 
 #[test]
 fn what_reaches_outside_is_refused() {
+    if crate::skips("what_reaches_outside_is_refused") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("trace.kept"), "kept").unwrap();
     let (_host, session) = session(folder.path(), crate::isolation());
@@ -108,6 +114,9 @@ fn without_isolation_the_same_plugin_does_reach_outside() {
 
 #[test]
 fn a_process_that_gives_no_sign_of_life_is_ended() {
+    if crate::skips("a_process_that_gives_no_sign_of_life_is_ended") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let isolation = Isolation { silence: Some(Duration::from_millis(300)), ..crate::isolation() };
     let (_host, session) = session(folder.path(), isolation);
@@ -118,6 +127,9 @@ fn a_process_that_gives_no_sign_of_life_is_ended() {
 
 #[test]
 fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
+    if crate::skips("a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let (_host, session) = session(folder.path(), Isolation { silence: None, ..crate::isolation() });
     for deed in ["hang-until-cancelled", "hang"] {
@@ -136,6 +148,9 @@ fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
 
 #[test]
 fn what_a_process_says_of_its_arrays_is_looked_at() {
+    if crate::skips("what_a_process_says_of_its_arrays_is_looked_at") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let (_host, session) = session(folder.path(), crate::isolation());
     let said = words(have_done(&session, "lie"));
@@ -146,6 +161,9 @@ fn what_a_process_says_of_its_arrays_is_looked_at() {
 
 #[test]
 fn it_has_no_more_memory_than_its_host_lets_plugins_have() {
+    if crate::skips("it_has_no_more_memory_than_its_host_lets_plugins_have") {
+        return;
+    }
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
         return eprintln!(
             "skipped: it_has_no_more_memory_than_its_host_lets_plugins_have: a sanitizer takes more for itself"
@@ -163,6 +181,9 @@ fn it_has_no_more_memory_than_its_host_lets_plugins_have() {
 
 #[test]
 fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
+    if crate::skips("what_it_logs_is_heard_and_what_it_prints_is_no_answer") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let plugin = hostile(folder.path());
     for (deed, heard) in [("log", "heard from afar"), ("print", "not an answer")] {
@@ -185,6 +206,9 @@ fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
 
 #[test]
 fn many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words() {
+    if crate::skips("many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let (host, session) = session(folder.path(), crate::isolation());
     let others = Arc::new(Mutex::new(Vec::new()));
@@ -208,6 +232,9 @@ fn many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_wo
 
 #[test]
 fn a_host_that_is_killed_takes_its_plugins_along() {
+    if crate::skips("a_host_that_is_killed_takes_its_plugins_along") {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
     let plugin = hostile(folder.path());
     let file = folder.path().join("a.deed");

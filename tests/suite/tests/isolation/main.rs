@@ -5,6 +5,7 @@ mod deeds;
 mod same;
 mod strangers;
 
+use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +25,20 @@ fn marked(mark: &str) -> Isolation {
     let mut program = Program::command(built_file("crossdock"));
     program.arguments.push(mark.into());
     Isolation { which: Which::All, program: Some(program), silence: Some(Duration::from_secs(60)) }
+}
+
+/// Whether this system can isolate; else says why `test` is skipped.
+fn skips(test: &str) -> bool {
+    let host = host(&built_file("libcrossdock_arrow_ipc_plugin.so"), isolation()).build().unwrap();
+    match host.session().open().unwrap().plugin("arrow-ipc") {
+        Err(error) if error.one_line().contains("this system cannot") => {
+            // Past what the test runner captures.
+            let line = format!("skipped: {test}: {}\n", error.one_line());
+            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            true
+        }
+        _ => false,
+    }
 }
 
 /// A host whose plugins, those of `plugins`, run in other processes.
