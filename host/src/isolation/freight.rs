@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, SchemaRef};
-use crossdock_arrays::{DeviceArray, DeviceBatch, Layout, import_schema, layout::layout};
+use crossdock_arrays::layout::{BufferKind, Layout, layout};
+use crossdock_arrays::{DeviceArray, DeviceBatch, import_schema};
 use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
 use crossdock_plugin_api::encoded::blob::schema;
 use crossdock_plugin_api::{
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shared::{Incoming, Outgoing, Place};
 use super::wire::DeviceParts;
+use crate::source::Mapping;
 
 /// A batch of a schema that both sides know.
 #[derive(Serialize, Deserialize)]
@@ -78,6 +80,9 @@ impl BatchParts {
     /// A batch in host memory. What lies in no file yet is copied into one.
     pub fn write(mut batch: DeviceBatch, stream: &Stream, to: &mut Outgoing) -> Result<Self> {
         batch.resolve_sizes(stream)?;
+        if is_small_part(&batch, stream)? {
+            batch = batch.compact(stream)?;
+        }
         let mut arrays = Vec::new();
         for column in batch.columns() {
             write_array(column, stream, to, &mut arrays)?;
@@ -100,6 +105,30 @@ impl BatchParts {
         let batch = DeviceBatch::try_new(schema.clone(), size(self.rows)?, columns)?;
         Ok(batch.with_metadata(self.metadata.into_iter().collect()))
     }
+}
+
+/// Whether most of what its buffers have belongs to other rows, as in a slice: that would be copied with every such slice. What lies
+/// in a mapping is not copied at all.
+fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
+    const WORTH_IT: usize = 64 << 10;
+    for column in batch.columns() {
+        let layout = column.layout();
+        let bits = match layout.buffers().first() {
+            Some(BufferKind::Bits) => 1,
+            Some(BufferKind::Fixed { bytes: width } | BufferKind::Offsets { width }) => 8 * width,
+            Some(BufferKind::Views) => 128,
+            _ => continue,
+        };
+        let Some(Some(buffer)) = column.buffers().get(usize::from(layout.has_validity)) else { continue };
+        let own = (column.len() + 1).saturating_mul(bits) / 8;
+        let all = buffer.len().unwrap_or(0);
+        if all > own.saturating_mul(2).saturating_add(WORTH_IT)
+            && Mapping::around(&buffer.host_view(stream)?).is_none()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn write_array(
@@ -252,4 +281,63 @@ pub fn share(array: EncodedArray) -> Result<EncodedArray> {
 
 fn size(n: u64) -> Result<usize> {
     usize::try_from(n).map_err(|_| Error::bad_data(format!("{n} values")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use arrow_schema::{Field, Schema};
+    use crossdock_arrays::first_difference;
+    use crossdock_test_support::TestHost;
+
+    use super::*;
+
+    const ROWS: usize = 1 << 20;
+
+    /// A column of numbers, in memory of its own.
+    fn numbers(stream: &Stream) -> DeviceBatch {
+        let values = stream.memory().alloc_with(stream, 8 * ROWS, |to| {
+            let values = to.chunks_mut(8).zip(0u64..);
+            values.for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
+            Ok(())
+        });
+        let buffers = vec![None, Some(values.unwrap().freeze_now())];
+        let column =
+            DeviceArray::try_new(DataType::UInt64, ROWS, 0, Some(0), buffers, Vec::new(), None).unwrap();
+        let schema = Schema::new(vec![Field::new("number", DataType::UInt64, false)]);
+        DeviceBatch::try_new(Arc::new(schema), ROWS, vec![column]).unwrap()
+    }
+
+    /// How many bytes were sent, and what arrived.
+    fn sent(batch: &DeviceBatch, stream: &Stream) -> (u64, DeviceBatch) {
+        let mut to = Outgoing::default();
+        let parts = BatchParts::write(batch.clone(), stream, &mut to).unwrap();
+        let files = to.into_files().unwrap();
+        let size = |file: &std::os::fd::OwnedFd| {
+            std::fs::File::from(file.try_clone().unwrap()).metadata().unwrap().len()
+        };
+        let bytes = files.iter().map(size).sum();
+        let from = Incoming::of_a_plugin(files).unwrap();
+        (bytes, parts.read(batch.schema(), &from).unwrap())
+    }
+
+    #[test]
+    fn of_a_slice_its_own_rows_are_sent_and_what_is_mapped_is_not_copied_again() {
+        let host = TestHost::new();
+        let stream = host.stream(Device::CPU);
+        let whole = numbers(&stream);
+        let (bytes, arrived) = sent(&whole, &stream);
+        assert_eq!(bytes, 8 * ROWS as u64);
+        assert_eq!(first_difference(&whole, &arrived, &stream).unwrap(), None);
+        for (at, rows) in [(0, 1000), (ROWS / 2, 1000), (ROWS - 1, 1)] {
+            let slice = whole.slice(at, rows).unwrap();
+            let (bytes, there) = sent(&slice, &stream);
+            assert!(bytes <= 8 * rows as u64 + 64, "{bytes} bytes for {rows} rows");
+            assert_eq!(first_difference(&slice, &there, &stream).unwrap(), None);
+            // What arrived is in a file already, whatever is taken of it.
+            let (bytes, again) = sent(&arrived.slice(at, rows).unwrap(), &stream);
+            assert_eq!(bytes, 8 * ROWS as u64, "it goes on as the file that it lies in");
+            assert_eq!(first_difference(&slice, &again, &stream).unwrap(), None);
+        }
+    }
 }
