@@ -242,12 +242,11 @@ fn a_host_that_is_killed_takes_its_plugins_along() {
     let arguments =
         ["convert", "--isolate", "--plugins", plugin.to_str().unwrap(), file.to_str().unwrap(), "-"];
     let mut host = command(&arguments).args(["--to", "arrow-ipc-stream"]).spawn().unwrap();
-    let of_host = format!("/proc/{0}/task/{0}/children", host.id());
     let start = Instant::now();
     let soon = |what: &str| assert!(start.elapsed() < Duration::from_secs(60), "{what}");
     let processes = loop {
-        let there: Vec<String> =
-            std::fs::read_to_string(&of_host).unwrap().split_whitespace().map(str::to_owned).collect();
+        let of_host = |process: &PathBuf| crate::parent(process) == Some(host.id());
+        let there: Vec<PathBuf> = crate::all_processes().filter(of_host).collect();
         if !there.is_empty() {
             break there;
         }
@@ -257,12 +256,7 @@ fn a_host_that_is_killed_takes_its_plugins_along() {
     host.kill().unwrap();
     host.wait().unwrap();
     for process in processes {
-        // One that is gone, or waits for its new parent to look.
-        let alive = || {
-            let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
-        };
-        while alive() {
+        while crate::parent(&process).is_some() {
             soon("it outlives its host");
             std::thread::sleep(Duration::from_millis(5));
         }

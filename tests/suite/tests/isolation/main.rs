@@ -6,7 +6,7 @@ mod same;
 mod strangers;
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock::discovery::Search;
@@ -50,10 +50,23 @@ fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
 
 /// How many processes with this mark there are.
 fn processes(mark: &str) -> usize {
-    let has_it = |process: &Path| {
+    let has_it = |process: &PathBuf| {
         let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
         arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
     };
-    let all = std::fs::read_dir("/proc").unwrap().map(|process| process.unwrap().path());
-    all.filter(|process| has_it(process)).count()
+    all_processes().filter(has_it).count()
+}
+
+/// Folders of /proc.
+fn all_processes() -> impl Iterator<Item = PathBuf> {
+    std::fs::read_dir("/proc").unwrap().map(|process| process.unwrap().path())
+}
+
+/// Of a process that is there and has not ended, its parent.
+fn parent(process: &Path) -> Option<u32> {
+    let stat = std::fs::read_to_string(process.join("stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    fields.next()?.parse().ok().filter(|_| state != "Z" && state != "X")
 }
