@@ -62,7 +62,7 @@ fn a_block_that_can_be_shared_is_a_buffer_like_any_other() {
     drop(buffer);
     let copy = copy.freeze(&other).unwrap();
     assert!(copy.host_view(&stream).unwrap().iter().all(|byte| *byte == 9));
-    drop(copy);
+    drop((copy, other));
     host.assert_nothing_leaked();
 }
 

@@ -98,7 +98,7 @@ impl TestHost {
         &self.backend
     }
 
-    /// Fails the test if a block is still alive, once the devices are done with what was dropped.
+    /// Fails the test if a block, a stream or an event is still alive, once the devices are done with what was dropped.
     pub fn assert_nothing_leaked(&self) {
         self.backend.settle();
         let leaks: Vec<String> = self.backend.leaks().iter().map(ToString::to_string).collect();
