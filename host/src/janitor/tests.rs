@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::waiting::{Counted, Waiting};
@@ -11,7 +11,8 @@ const HANGS_AFTER: Duration = Duration::from_secs(60);
 
 /// Brings the next one when it is dropped, so that there is always one that is idle.
 struct Link {
-    waiting: Arc<Waiting<Link>>,
+    /// Not a share of it, or none of them would ever go.
+    waiting: Weak<Waiting<Link>>,
     is_over: Arc<AtomicBool>,
     begin: Instant,
 }
@@ -24,11 +25,10 @@ impl Counted for Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if !self.is_over.load(Ordering::Relaxed) {
-            assert!(self.begin.elapsed() < HANGS_AFTER, "there is no end to it");
-            let Self { waiting, is_over, begin } = &*self;
-            let next = Link { waiting: waiting.clone(), is_over: is_over.clone(), begin: *begin };
-            waiting.add(next);
+        let Self { waiting, is_over, begin } = &*self;
+        if let Some(there) = waiting.upgrade().filter(|_| !is_over.load(Ordering::Relaxed)) {
+            assert!(begin.elapsed() < HANGS_AFTER, "there is no end to it");
+            there.add(Link { waiting: waiting.clone(), is_over: is_over.clone(), begin: *begin });
         }
     }
 }
@@ -36,7 +36,7 @@ impl Drop for Link {
 #[test]
 fn who_waits_for_what_is_idle_by_now_is_not_kept_by_what_comes_later() {
     let (waiting, is_over) = (Arc::new(Waiting::default()), Arc::new(AtomicBool::new(false)));
-    waiting.add(Link { waiting: waiting.clone(), is_over: is_over.clone(), begin: Instant::now() });
+    waiting.add(Link { waiting: Arc::downgrade(&waiting), is_over: is_over.clone(), begin: Instant::now() });
     let (rounds, over) = (waiting.clone(), is_over.clone());
     let thread = std::thread::spawn(move || {
         while !over.load(Ordering::Relaxed) {
