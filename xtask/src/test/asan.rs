@@ -13,12 +13,13 @@ use std::process::Command;
 const LEFT_OUT: &[&str] = &["xtask", "benches", "capi", "python", "tests/models"];
 
 /// Tests of the package that are not about memory or start what cannot run like this: a measure of memory, which the sanitizer
-/// keeps; compilers and type checkers; jax.
+/// keeps; compilers and type checkers; jax; interpreters that are started without the sanitizer.
 const NO_USE: &[&str] = &[
     "test_leaks.py",
     "test_dlpack_leaks.py",
     "test_stubs.py",
     "test_extension.py",
+    "test_isolation.py",
     "test_third_party.py",
     "test_package_docs.py",
     "test_dlpack_jax.py",
