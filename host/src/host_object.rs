@@ -140,6 +140,17 @@ impl Shared {
     }
 }
 
+/// A plugin said this, at one of the levels of crossdock.h.
+pub(crate) fn heard(plugin: &str, level: i32, message: &str) {
+    match level {
+        abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
+        _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
+    }
+}
+
 unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: abi::Str) {
     if log.is_null() || message.data.is_null() {
         return;
@@ -151,13 +162,7 @@ unsafe extern "C" fn write_log(log: *const abi::HostLog, level: i32, message: ab
         // SAFETY: the plugin's string, alive for the call.
         let bytes = unsafe { std::slice::from_raw_parts(message.data.cast::<u8>(), message.bytes) };
         let message = String::from_utf8_lossy(bytes);
-        let tell = || match level {
-            abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
-            abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
-            abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
-            abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
-            _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
-        };
+        let tell = || heard(plugin, level, &message);
         traced::called(account, "log.write", || match listener {
             Some(listener) => tracing::dispatcher::with_default(listener, tell),
             None => tell(),

@@ -21,6 +21,7 @@ use super::remote::column_schema;
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, Grant, Order, Remark, Wish};
 use super::{Isolation, Program};
+use crate::host_object::heard;
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -465,7 +466,7 @@ impl Desk {
                     progress.total.store(total, Ordering::Relaxed);
                 }
             }
-            Wish::Log { level, message } => super::log::heard(&self.who, level, &message),
+            Wish::Log { level, message } => heard(&self.who, level, &message),
         }
         Ok(Grant::Done)
     }

@@ -1,27 +1,18 @@
-//! What plugins say to their host's log, from process to process.
+//! What plugins say to their host's log, on its way from their process.
 
 use std::fmt::Write;
 
+use crossdock_plugin_api::abi;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
+/// As crossdock.h numbers them, from 1 on.
 const LEVELS: [Level; 5] = [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE];
-
-/// In the host: `who` said this.
-pub fn heard(who: &str, level: u8, message: &str) {
-    match LEVELS.get(usize::from(level)) {
-        Some(&Level::ERROR) => tracing::error!(target: "crossdock::plugin", plugin = who, "{message}"),
-        Some(&Level::WARN) => tracing::warn!(target: "crossdock::plugin", plugin = who, "{message}"),
-        Some(&Level::INFO) => tracing::info!(target: "crossdock::plugin", plugin = who, "{message}"),
-        Some(&Level::DEBUG) => tracing::debug!(target: "crossdock::plugin", plugin = who, "{message}"),
-        _ => tracing::trace!(target: "crossdock::plugin", plugin = who, "{message}"),
-    }
-}
 
 /// In the plugin's process: everything is told to `tell`.
 pub struct Teller<T>(pub T);
 
-impl<T: Fn(u8, String) + Send + Sync + 'static> Subscriber for Teller<T> {
+impl<T: Fn(i32, String) + Send + Sync + 'static> Subscriber for Teller<T> {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::DEBUG
     }
@@ -29,8 +20,8 @@ impl<T: Fn(u8, String) + Send + Sync + 'static> Subscriber for Teller<T> {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
-        let level = LEVELS.iter().position(|level| level == event.metadata().level()).unwrap_or_default();
-        (self.0)(level as u8, text.0);
+        let level = LEVELS.iter().zip(1..).find(|(level, _)| *level == event.metadata().level());
+        (self.0)(level.map_or(abi::LOG_TRACE, |(_, number)| number), text.0);
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {

@@ -144,7 +144,7 @@ pub enum Wish {
         total: u64,
     },
     Log {
-        level: u8,
+        level: i32,
         message: String,
     },
 }
