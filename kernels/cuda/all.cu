@@ -16,6 +16,7 @@
 #include "offsets.cu"
 #include "parts.cu"
 #include "patch.cu"
+#include "runs.cu"
 #include "strings.cu"
 #include "take.cu"
 #include "take_packed.cu"

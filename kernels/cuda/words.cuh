@@ -22,6 +22,13 @@ static __device__ __noinline__ void put_bytewise(u8* at, u32 bytes, u64 word) {
   for (u32 b = 0; b < bytes; b++) store(at + b, (u8)(word >> (8 * b)));
 }
 
+// What another lane of the warp has.
+template <class T>
+DEVICE T of_lane(T value, u32 lane) {
+  if constexpr (sizeof(T) < 8) return (T)__shfl_sync(WARP, (u32)value, lane);
+  return (T)__shfl_sync(WARP, (u64)value, lane);
+}
+
 // The i-th whole number, which is there.
 template <class T>
 DEVICE T word_at(Bytes from, u64 i) {

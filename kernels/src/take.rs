@@ -3,7 +3,7 @@
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
 use crate::door::Args;
-use crate::jobs::{JobArg, blocks, chunks, long_blocks};
+use crate::jobs::{JobArg, blocks, long_blocks, warps};
 use crate::steps::{self, Step, Stepped, with_word};
 use crate::table::kernel;
 use crate::{Checks, Words, bits};
@@ -31,8 +31,8 @@ kernel!(
     expand
 );
 
-/// Values that a block of threads expands at a time, as take.cu has it.
-const TILE: usize = 8 * 1024;
+/// Values that a warp expands at a time, as runs.cu has it.
+const EXPANDED: usize = 1024;
 
 /// Whole numbers without a sign in a buffer, of 1, 2, 4 or 8 bytes, from byte `at` on.
 #[derive(Clone, Copy, Debug)]
@@ -185,7 +185,8 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        self.push(&EXPAND_RUNS, chunks(len.div_ceil(TILE)), args)?;
+        // Each warp searches for its first run; as many as these even out that some take longer.
+        self.push(&EXPAND_RUNS, warps(len.div_ceil(EXPANDED), 12), args)?;
         Ok(cell)
     }
 }

@@ -133,13 +133,13 @@ impl<'a> Checks<'a> {
         ];
         // Several times as many blocks as there is room for at once even out that some take longer; but each warp searches for
         // its patches.
-        let (row, for_each) = match words.width_bytes {
-            1 => (&UNPACK_PATCHED_1, 6),
-            2 => (&UNPACK_PATCHED_2, 6),
-            4 => (&UNPACK_PATCHED_4, 6),
-            _ => (&UNPACK_PATCHED_8, 8),
+        let row = match words.width_bytes {
+            1 => &UNPACK_PATCHED_1,
+            2 => &UNPACK_PATCHED_2,
+            4 => &UNPACK_PATCHED_4,
+            _ => &UNPACK_PATCHED_8,
         };
-        self.push(row, packed.blocks(words.len, for_each), args.into_iter().chain(steps::args(steps)))?;
+        self.push(row, packed.blocks(words.len, 8), args.into_iter().chain(steps::args(steps)))?;
         Ok(cell)
     }
 

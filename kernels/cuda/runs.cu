@@ -1,0 +1,171 @@
+// Values that are repeated: each of a run, up to where that ends.
+#include "wide.cuh"
+
+// Values that a warp writes at a time: each of its lanes knows of 32 where runs begin.
+#define EXPANDED 1024
+
+struct Ends {
+  Bytes from;
+  u32 width;
+
+  __device__ __forceinline__ u64 operator[](u64 i) const { return (u64)integer_at(from, i, width, false); }
+
+  // The run that the value at `place` is of.
+  __device__ __forceinline__ u64 run_of(u64 n, u64 place) const { return first_at_least(from, width, false, 0, n, place + 1); }
+
+  // The first that does not rise above the one before, or 0; as many as there are if the last does not reach `covered`.
+  __device__ __forceinline__ u64 wrong(const Job& job, u64 covered) const {
+    u64 n = from.len / width;
+    if (n == 0) return covered > 0 ? 0 : NOTHING;
+    auto falls = [](u64 i, Two ends) { return (u64)ends.b <= (i > 0 ? (u64)ends.a : 0); };
+    auto among = [](auto at) { return [=](u64 i) { return Two{at(i > 0 ? i - 1 : 0), at(i)}; }; };
+    u64 found = width == 4 && is_aligned(from, 4) ? first_wrong<4>(job, n, among(Aligned<u32>{(const u32*)from.at}), falls)
+                                                  : first_wrong<1>(job, n, among(Anywhere{from, width, false}), falls);
+    return job.thread == 0 && (*this)[n - 1] < covered ? min64(found, n) : found;
+  }
+};
+
+// Where runs begin among a part's values: of a lane's 32, as bits, and how many do before those.
+struct Begins {
+  u32 bits;
+  u32 before;
+
+  // How many begin up to value `i`, and which of the 32 from it on do.
+  __device__ __forceinline__ u32 up_to(u32 i, u32& from) const {
+    u32 word = __shfl_sync(WARP, bits, i / 32), counted = __shfl_sync(WARP, before, i / 32);
+    from = word >> i % 32;
+    return counted + __popc(word & ((2u << i % 32) - 1));
+  }
+};
+
+// Those of the runs from `base` on, by what `end_at` says of a run: the highest number there is, if there is no such run. Ends
+// that do not rise are told elsewhere: whatever they are, this comes to an end.
+template <class U, class EndAt>
+DEVICE Begins begins_of(u32* marks, const EndAt& end_at, U base, U origin, U covered) {
+  u32 lane = threadIdx.x % 32;
+  u32* mine = marks + threadIdx.x - lane;
+  mine[lane] = 0;
+  __syncwarp();
+#pragma unroll 1
+  for (U run = base; run <= base + EXPANDED; run += 32) {
+    U end = end_at(run + lane), place = end - origin;
+    if (end >= origin && place < EXPANDED) atomicOr(mine + place / 32, 1u << place % 32);
+    if (__ballot_sync(WARP, end >= covered)) break;
+  }
+  __syncwarp();
+  Begins begins = {mine[lane], 0};
+  u32 all = __popc(begins.bits);
+#pragma unroll
+  for (u32 step = 1; step < 32; step *= 2) {
+    u32 lower = __shfl_sync(WARP, all, lane - step);
+    if (lane >= step) all += lower;
+  }
+  begins.before = all - __popc(begins.bits);
+  return begins;
+}
+
+// How many places there are. Each warp has as many parts as the others, one after the other. Wherever all lies.
+template <class T>
+static __device__ __noinline__ u64 expand(const Job& job, u32* marks, const Ends& ends, u64 first, Bytes values, Target to) {
+  u64 n = to.len / sizeof(T), runs = min64(ends.from.len / ends.width, values.len / sizeof(T));
+  if (runs == 0) return n;
+  u64 warps = job.threads / 32, parts = (n + EXPANDED - 1) / EXPANDED, each = (parts + warps - 1) / warps;
+  u64 begin = job.thread / 32 * each * EXPANDED, stop = min64(n, begin + each * EXPANDED);
+  if (begin >= stop) return n;
+  u64 base = ends.run_of(runs, first + begin);
+  auto end_at = [&](u64 run) { return run < runs ? ends[run] : NOTHING; };
+#pragma unroll 1
+  for (; begin < stop; begin += EXPANDED) {
+    u64 end = min64(stop, begin + EXPANDED);
+    Begins begins = begins_of<u64>(marks, end_at, base, first + begin, first + end);
+#pragma unroll 1
+    for (u32 at = threadIdx.x % 32; at < EXPANDED; at += 32) {
+      u32 none;
+      u64 run = base + begins.up_to(at, none);
+      if (begin + at < end) put_value(to, begin + at, value_at<T>(values, min64(run, runs - 1)));
+    }
+    u32 none;
+    base += begins.up_to(EXPANDED - 1, none);
+  }
+  return n;
+}
+
+// Likewise, 16 bytes a thread and step, where ends have 4 bytes, all lies as its words should, and no number is above 2^31.
+template <class T>
+DEVICE void expand_words(const Job& job, u32* marks, const u32* ends, u32 runs, u32 first, const T* values, T* to, u32 n) {
+  const u32 EACH = 16 / sizeof(T);
+  u32 lane = threadIdx.x % 32;
+  u32 warps = (u32)(job.threads / 32), parts = (n + EXPANDED - 1) / EXPANDED, each = (parts + warps - 1) / warps;
+  u32 begin = (u32)(job.thread / 32) * each, stop = parts - begin > each ? begin + each : parts;
+  if (begin >= parts) return;
+  begin *= EXPANDED;
+  stop = stop == parts ? n : stop * EXPANDED;
+  u32 base = (u32)first_at_least({(const u8*)ends, (u64)runs * 4}, 4, false, 0, runs, (u64)first + begin + 1);
+  auto end_at = [=](u32 run) { return run < runs ? __ldg(ends + run) : 0xffffffffu; };
+#pragma unroll 1
+  for (; begin < stop; begin += EXPANDED) {
+    u32 end = stop - begin > EXPANDED ? begin + EXPANDED : stop;
+    Begins begins = begins_of<u32>(marks, end_at, base, first + begin, first + end);
+    auto value_of = [=](u32 run) { return __ldg(values + (base + run < runs ? base + run : runs - 1)); };
+    u32 none, begun = begins.up_to(EXPANDED - 1, none);
+    // Where there is a lane for each run, it has the run's value at hand.
+    bool few = begun < 32;
+    T own = few ? value_of(lane) : (T)0;
+#pragma unroll 1
+    for (u32 at = lane * EACH; at < EXPANDED; at += 32 * EACH) {
+      u32 next, run = begins.up_to(at, next);
+      T words[EACH];
+#pragma unroll
+      for (u32 e = 0; e < EACH; e++) {
+        if (e > 0) run += next >> e & 1;
+        words[e] = few ? of_lane(own, run) : value_of(run);
+      }
+      T* place = to + begin + at;
+      if (begin + at + EACH <= end) {
+        Pair pair;
+        memcpy(&pair, words, 16);
+        store128((u8*)place, pair);
+        continue;
+      }
+#pragma unroll
+      for (u32 e = 0; e < EACH; e++) {
+        if (begin + at + e < end) store(place + e, words[e]);
+      }
+    }
+    base += begun;
+  }
+}
+
+template <class T>
+DEVICE u64 expand_all(const Job& job, u32* marks, const Ends& ends, u64 first, Bytes values, Target to) {
+  if constexpr (sizeof(T) <= 8) {
+    const u64 MOST = 1u << 30;
+    u64 n = to.len / sizeof(T), runs = min64(ends.from.len / ends.width, values.len / sizeof(T));
+    bool small = runs > 0 && runs <= MOST && n <= MOST && first <= MOST;
+    if (small && ends.width == 4 && is_aligned(ends.from, 4) && is_aligned(values, sizeof(T)) && ((u64)to.at & 15) == 0) {
+      expand_words(job, marks, (const u32*)ends.from.at, (u32)runs, (u32)first, (const T*)values.at, (T*)to.at, (u32)n);
+      return n;
+    }
+  }
+  return expand<T>(job, marks, ends, first, values, to);
+}
+
+KERNEL_BLOCKS(crossdock_expand_runs, 6) {
+  PARAMS(ENDS, END_WIDTH, FIRST, VALUES, TO, WIDTH, CELL);
+  FIND_JOB;
+  __shared__ u32 marks[THREADS];
+  Bytes values = job.read(VALUES);
+  Target to = job.write(TO);
+  u64 first = job.value(FIRST), width = job.value(END_WIDTH), places = 0;
+  if (width != 1 && width != 2 && width != 4 && width != 8) return;
+  Ends ends = {job.read(ENDS), (u32)width};
+  switch (job.value(WIDTH)) {
+    case 1: places = expand_all<u8>(job, marks, ends, first, values, to); break;
+    case 2: places = expand_all<u16>(job, marks, ends, first, values, to); break;
+    case 4: places = expand_all<u32>(job, marks, ends, first, values, to); break;
+    case 8: places = expand_all<u64>(job, marks, ends, first, values, to); break;
+    case 16: places = expand_all<Wide16>(job, marks, ends, first, values, to); break;
+    case 32: places = expand_all<Wide32>(job, marks, ends, first, values, to); break;
+  }
+  report(job.write(CELL), ends.wrong(job, first + places));
+}
