@@ -1,12 +1,13 @@
 //! The owner: devices, budget and books of one host.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::account::Account;
-use crate::cuda::{CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory, Platform};
+use crate::cuda::{CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, Platform};
 use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Place, Stream};
 use crate::fault::{Faults, Operation};
 use crate::forks;
@@ -153,6 +154,40 @@ impl Backend {
         cuda.open_ipc(description)
     }
 
+    /// Bytes of a CUDA device's memory that are taken and not from this backend's pool: what others in this process have, and
+    /// other processes. On a GPU the driver counts in steps of 2 MiB. `None` for any other device, and for one that nothing
+    /// was done on yet.
+    ///
+    /// # Errors
+    /// The driver does not say.
+    pub fn foreign_bytes(&self, device: Device) -> Result<Option<u64>> {
+        let ordinal = usize::try_from(device.id).ok().filter(|_| device.r#type == abi::DEVICE_CUDA);
+        match (self.0.known_cuda(), ordinal) {
+            (Some(cuda), Some(ordinal)) => cuda.foreign_bytes(ordinal),
+            _ => Ok(None),
+        }
+    }
+
+    /// Memory that [`Account::allocate_exportable`] gave, as an open file for other processes, and how many bytes they open. It
+    /// brings no event along: what is to be seen there has run before.
+    ///
+    /// # Errors
+    /// It is no such memory.
+    pub fn export_file(&self, address: u64) -> Result<(OwnedFd, u64)> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.export_file(address)
+    }
+
+    /// Opens memory of `device` that another process, which this one trusts to name it rightly, exported as `file` with so many
+    /// bytes. The result owns the mapping: a client's buffer over it has it for owner.
+    ///
+    /// # Errors
+    /// The file is no such memory, has another size, or lies on another device.
+    pub fn open_file(&self, device: Device, file: OwnedFd, bytes: u64) -> Result<FileMemory> {
+        let cuda = self.0.cuda().map_err(|missing| Error::device(missing.to_string()))?;
+        cuda.open_file(device, file, bytes)
+    }
+
     /// Gives what the pools keep back to the system. Returns how many bytes that were.
     pub fn trim(&self) -> usize {
         self.0.trim(usize::MAX)
@@ -178,6 +213,11 @@ impl Backend {
     /// For those who want to reach it as long as it is there.
     pub fn downgrade(&self) -> WeakBackend {
         WeakBackend(Arc::downgrade(&self.0))
+    }
+
+    /// Where calls are recorded, if they are.
+    pub fn trace(&self) -> Option<&Arc<Trace>> {
+        self.0.trace.as_ref()
     }
 
     /// The session's budget in bytes, if there is one.

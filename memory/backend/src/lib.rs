@@ -37,6 +37,9 @@
 //! a range of one, [`Backend::open_ipc`] opens it there. The event after which it may be read goes along. What is opened is the
 //! exporter's, and on no book of the opener.
 //!
+//! **By file.** [`Account::allocate_exportable`] gives blocks that go to another process as an open file
+//! ([`Backend::export_file`], [`Backend::open_file`]). Nobody has to wait for anybody's end, and no event goes along.
+//!
 //! **Lifetime.** A block keeps its account open, and an account its backend. Freeing goes to the account that
 //! allocated, whatever memory object it is called with, and never waits: see `cuda::pool`. A stream belongs to one backend;
 //! another one refuses it.
@@ -67,8 +70,10 @@ mod vtable;
 
 pub use account::Account;
 pub use backend::{Backend, BackendBuilder, WeakBackend};
-pub use cuda::{CudaDevice, CudaMissing, CudaPresence, IpcDescription, IpcExport, IpcMemory, before_exit};
+pub use cuda::{
+    CudaDevice, CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, before_exit,
+};
 pub use device::{DeviceDescription, physical_memory_bytes};
 pub use fault::{Faults, Operation};
 pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};
-pub use trace::{Trace, note_bytes};
+pub use trace::{Moment, Record, Trace, note_bytes};

@@ -3,13 +3,14 @@
 //! A call is written down when it begins and again when it ends, each by one write to the file: what a process did last is
 //! there even where it crashed. The array's end is not written, which the format allows.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{Display, Write as _};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use crate::forks;
 
@@ -25,14 +26,50 @@ pub(crate) enum Caller {
     Plugin,
 }
 
+/// A call that begins, or that ends, on some thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// The system's number of the thread.
+    pub thread: i32,
+    /// Since the record of all calls began.
+    pub ns: u64,
+    /// Which.
+    pub moment: Moment<'a>,
+}
+
+/// What is known of a call when it begins, and when it ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moment<'a> {
+    /// It begins.
+    Begin {
+        /// The plugin that is called, or that calls the host.
+        plugin: Cow<'a, str>,
+        /// The function.
+        what: Cow<'a, str>,
+        /// Whether the plugin calls.
+        is_callback: bool,
+    },
+    /// The last one that began on its thread ends.
+    End {
+        /// What it was about, if it said so.
+        bytes: Option<u64>,
+        /// What went wrong.
+        error: Option<Cow<'a, str>>,
+    },
+}
+
 /// A file that calls are recorded in. What is recorded by a forked child is lost.
 pub struct Trace {
-    path: PathBuf,
-    file: File,
-    start: Instant,
+    to: To,
+    start: Duration,
     forks: u32,
     /// A write failed; nothing more is recorded, for half a record is none.
     broken: AtomicBool,
+}
+
+enum To {
+    File(PathBuf, File),
+    Another(Box<dyn Fn(Record<'_>) + Send + Sync>),
 }
 
 impl Trace {
@@ -44,8 +81,21 @@ impl Trace {
         let path = path.as_ref().to_path_buf();
         let mut file = File::create(&path)?;
         file.write_all(b"[\n")?;
-        let (start, forks) = (Instant::now(), forks::count());
-        Ok(Self { path, file, start, forks, broken: AtomicBool::new(false) })
+        Ok(Self::new(To::File(path, file), clock()))
+    }
+
+    /// Part of another process's, which began at `began`, as that says it: `tell` has it written there, by [`Trace::add`].
+    pub fn of_another(began: Duration, tell: impl Fn(Record<'_>) + Send + Sync + 'static) -> Self {
+        Self::new(To::Another(Box::new(tell)), began)
+    }
+
+    fn new(to: To, start: Duration) -> Self {
+        Self { to, start, forks: forks::count(), broken: AtomicBool::new(false) }
+    }
+
+    /// When it began, by the clock that all processes have (`CLOCK_MONOTONIC`).
+    pub fn began(&self) -> Duration {
+        self.start
     }
 
     /// Whether all that happened so far was recorded.
@@ -53,22 +103,61 @@ impl Trace {
         !self.broken.load(Ordering::Relaxed)
     }
 
-    fn put(&self, phase: char, more: std::fmt::Arguments<'_>) {
+    /// Writes down what another process has recorded.
+    pub fn add(&self, process: u32, record: &Record<'_>) {
+        let To::File(path, file) = &self.to else { return };
         if !self.is_whole() || forks::count() != self.forks {
             return;
         }
-        let ns = self.start.elapsed().as_nanos();
-        // SAFETY: plain questions.
-        let (process, thread) = unsafe { (libc::getpid(), libc::gettid()) };
-        let (us, ns) = (ns / 1000, ns % 1000);
-        let line =
-            format!("{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{ns:03}{more}}},\n");
-        if let Err(error) = (&self.file).write_all(line.as_bytes())
+        let line = line(process, record);
+        if let Err(error) = (&*file).write_all(line.as_bytes())
             && !self.broken.swap(true, Ordering::Relaxed)
         {
-            tracing::warn!("the record of calls in '{}' ends here: {error}", self.path.display());
+            tracing::warn!("the record of calls in '{}' ends here: {error}", path.display());
         }
     }
+
+    fn put(&self, moment: Moment<'_>) {
+        let ns = u64::try_from(clock().saturating_sub(self.start).as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: a plain question.
+        let record = Record { thread: unsafe { libc::gettid() }, ns, moment };
+        match &self.to {
+            To::File(..) => self.add(std::process::id(), &record),
+            To::Another(tell) => tell(record),
+        }
+    }
+}
+
+/// The one that all processes have.
+fn clock() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a pointer to a local. The clock is there on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// As the format has it.
+fn line(process: u32, record: &Record<'_>) -> String {
+    let Record { thread, ns, moment } = record;
+    let (us, ns) = (ns / 1000, ns % 1000);
+    let (phase, more) = match moment {
+        Moment::Begin { plugin, what, is_callback } => {
+            let (called, kind) = if *is_callback { ("host", "callback") } else { (&**plugin, "call") };
+            let (name, plugin) = (Quoted(format_args!("{called}: {what}")), Quoted(format_args!("{plugin}")));
+            let name = name.to_string();
+            ('B', format!(",\"name\":{name},\"cat\":\"{kind}\",\"args\":{{\"plugin\":{plugin}}}"))
+        }
+        Moment::End { bytes, error } => {
+            let mut args = bytes.map_or_else(String::new, |bytes| format!("\"bytes\":{bytes}"));
+            if let Some(error) = error {
+                let comma = if args.is_empty() { "" } else { "," };
+                // Writing to a string does not fail.
+                let _ = write!(args, "{comma}\"error\":{}", Quoted(format_args!("{error}")));
+            }
+            ('E', format!(",\"args\":{{{args}}}"))
+        }
+    };
+    format!("{{\"ph\":\"{phase}\",\"pid\":{process},\"tid\":{thread},\"ts\":{us}.{ns:03}{more}}},\n")
 }
 
 /// Says how many bytes the call is about that this thread is in.
@@ -85,13 +174,8 @@ pub(crate) fn record<T, E: Display>(
     f: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let Some(trace) = trace else { return f() };
-    let (called, kind) = match caller {
-        Caller::Host => (plugin, "call"),
-        Caller::Plugin => ("host", "callback"),
-    };
-    let name = Quoted(format_args!("{called}: {what}"));
-    let args = format_args!("{{\"plugin\":{}}}", Quoted(format_args!("{plugin}")));
-    trace.put('B', format_args!(",\"name\":{name},\"cat\":\"{kind}\",\"args\":{args}"));
+    let is_callback = caller == Caller::Plugin;
+    trace.put(Moment::Begin { plugin: plugin.into(), what: what.into(), is_callback });
     let mut end = End { trace, above: BYTES.take(), error: None };
     let result = f();
     end.error = result.as_ref().err().map(ToString::to_string);
@@ -107,16 +191,8 @@ struct End<'a> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        let mut args = String::new();
-        if let Some(bytes) = BYTES.replace(self.above) {
-            // Writing to a string does not fail.
-            let _ = write!(args, "\"bytes\":{bytes}");
-        }
-        if let Some(error) = &self.error {
-            let comma = if args.is_empty() { "" } else { "," };
-            let _ = write!(args, "{comma}\"error\":{}", Quoted(format_args!("{error}")));
-        }
-        self.trace.put('E', format_args!(",\"args\":{{{args}}}"));
+        let (bytes, error) = (BYTES.replace(self.above), self.error.take());
+        self.trace.put(Moment::End { bytes, error: error.map(Cow::Owned) });
     }
 }
 

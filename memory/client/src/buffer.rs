@@ -198,6 +198,21 @@ impl BufferMut {
         Self::new(owner, memory.clone(), block.address as u64, block.bytes, device)
     }
 
+    /// Somebody else's memory, to be written here.
+    ///
+    /// # Safety
+    /// `owner` keeps `bytes` bytes at `address` on `device`, which may be written, and nobody else looks at them until all that is
+    /// enqueued here has run.
+    pub unsafe fn foreign(
+        memory: &Memory,
+        owner: &ForeignOwner,
+        device: Device,
+        address: u64,
+        bytes: usize,
+    ) -> Self {
+        Self::new(owner.0.clone(), memory.clone(), address, bytes, device)
+    }
+
     /// Bytes.
     pub fn len(&self) -> usize {
         self.bytes

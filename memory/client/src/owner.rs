@@ -113,20 +113,14 @@ impl Drop for Owner {
 fn release_after(owner: Option<Box<dyn Any + Send + Sync>>, uses: &[Event]) {
     let (Some(owner), Some(first)) = (owner, uses.first()) else { return };
     let memory = first.memory();
-    match memory.table().call_after {
-        Some(call_after) => {
-            let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
-            let data = Box::into_raw(Box::new(owner)).cast();
-            // SAFETY: the table's own function on events that it made; `data` is what `release` expects, and is used once.
-            unsafe {
-                call_after(memory.object(), raw.as_ptr(), raw.len(), abi::Callback(Some(release)), data)
-            };
-        }
-        // An older host. A failed wait leaves no safe moment to release it, so a stranger's array is then leaked rather
-        // than freed under a running kernel.
-        None if uses.iter().all(|event| event.synchronize().is_ok()) => drop(owner),
-        None => std::mem::forget(owner),
-    }
+    let Some(call_after) = memory.table().call_after else {
+        // Without it there is no safe moment to release a stranger's array: it is leaked rather than freed under a kernel.
+        return std::mem::forget(owner);
+    };
+    let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();
+    let data = Box::into_raw(Box::new(owner)).cast();
+    // SAFETY: the table's own function on events that it made; `data` is what `release` expects, and is used once.
+    unsafe { call_after(memory.object(), raw.as_ptr(), raw.len(), abi::Callback(Some(release)), data) };
 }
 
 /// # Safety

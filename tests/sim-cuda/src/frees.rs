@@ -92,7 +92,8 @@ impl Sim {
     /// The live device block that begins here.
     fn block_to_free(&mut self, address: u64) -> Outcome<BlockId> {
         let found = self.find(address).filter(|(_, b)| b.begin == address);
-        let found = found.filter(|(_, block)| matches!(block.kind, Kind::Device { .. }));
+        let found =
+            found.filter(|(_, block)| matches!(block.kind, Kind::Device { .. }) && block.mapped.is_none());
         let (allocated, freed) = match found {
             Some((id, block)) => match block.freed {
                 None => return Ok(id),
@@ -110,7 +111,7 @@ impl Sim {
         Err(INVALID_VALUE)
     }
 
-    fn check_free(&mut self, id: BlockId, clock: &Clock, site: Site) {
+    pub(crate) fn check_free(&mut self, id: BlockId, clock: &Clock, site: Site) {
         let Some(block) = self.blocks.get(&id) else { return };
         let Some(conflict) = block.history.conflict(clock) else { return };
         let text = format!(
@@ -140,7 +141,9 @@ impl Sim {
         let Some(block) = self.blocks.remove(&id) else { return };
         self.addresses.remove(&block.begin);
         self.check_guard(&block);
-        if let Kind::Device { device, pool } = block.kind {
+        if let Some(mapped) = block.mapped {
+            self.unmapped(mapped.physical);
+        } else if let Kind::Device { device, pool } = block.kind {
             self.give_back(device, pool, block.bytes, block.free);
         }
         let grave = Grave {

@@ -55,6 +55,12 @@ fn report(sim: &Sim) -> Vec<String> {
         *count += 1;
         *bytes += block.bytes;
     }
+    for physical in sim.physical.values().filter(|physical| physical.handles > 0) {
+        let at = (sim.sites.short(physical.made), "of handles of device memory");
+        let (count, bytes) = leaks.entry(at).or_default();
+        *count += 1;
+        *bytes += physical.bytes;
+    }
     let line = |((site, what), (count, bytes)): (&(String, &str), &(u64, u64))| {
         format!("leak: {bytes} bytes {what} in {count} blocks, from {site}")
     };

@@ -12,6 +12,7 @@
 //! - **Kernels** are run by their host twins, which `crossdock_kernel_args` carries. A kernel without one is skipped,
 //!   says so, and its launch fails with CUDA_ERROR_NOT_SUPPORTED. Twins run while the simulator is locked: they do not
 //!   call the driver.
+//! - **Memory by handle** (`cuMemCreate`) goes to other processes as files; what CUDA IPC is asked for it has not.
 //! - **Failures** are injected by name, code and occurrence.
 //! - **Leaks** are told at the end of the process, whose exit code is then 86.
 //!
@@ -48,6 +49,7 @@ mod frees;
 mod image;
 mod launch;
 mod leaks;
+mod mapped;
 mod memory;
 mod order;
 mod pools;

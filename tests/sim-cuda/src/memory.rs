@@ -26,6 +26,16 @@ pub(crate) struct Block {
     pub freed: Option<Site>,
     /// The free as work on a stream.
     pub free: Option<Access>,
+    /// Memory that was made by itself, and is seen here.
+    pub mapped: Option<Mapped>,
+}
+
+/// What of it a block is.
+#[derive(Clone, Copy)]
+pub(crate) struct Mapped {
+    pub physical: Handle,
+    /// Whether the device was given access, which it has not from the beginning.
+    pub accessible: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +85,7 @@ impl Sim {
             allocation,
             freed: None,
             free: None,
+            mapped: None,
         });
         Ok(begin)
     }
@@ -127,10 +138,11 @@ impl Sim {
             allocation: None,
             freed: None,
             free: None,
+            mapped: None,
         });
     }
 
-    fn insert(&mut self, block: Block) {
+    pub(crate) fn insert(&mut self, block: Block) {
         let id = self.new_block();
         self.addresses.insert(block.begin, (block.begin + block.bytes, id));
         let dead: Vec<u64> =
@@ -152,6 +164,7 @@ impl Sim {
         let Some((id, block)) = self.find(address) else { return self.outside(address, bytes) };
         let (offset, size, allocated, freed) =
             (address - block.begin, block.bytes, block.allocated, block.freed);
+        let out_of_reach = block.mapped.is_some_and(|mapped| !mapped.accessible);
         if bytes > size - offset {
             let site = self.here();
             let text = format!(
@@ -164,6 +177,9 @@ impl Sim {
         }
         if let Some(freed) = freed {
             self.used_after_free(address, allocated, freed);
+            return Err(INVALID_VALUE);
+        }
+        if out_of_reach {
             return Err(INVALID_VALUE);
         }
         Ok(Some(Spot { id, offset }))

@@ -89,7 +89,7 @@ impl Sim {
     /// Bytes of a device that are taken.
     pub(crate) fn taken(&self, device: usize) -> u64 {
         let pools = self.pools.values().filter(|pool| pool.device == device);
-        self.devices[device].direct + pools.map(|pool| pool.reserved).sum::<u64>()
+        self.devices[device].direct + pools.map(|pool| pool.reserved).sum::<u64>() + self.made(device)
     }
 
     fn free_bytes(&self, device: usize) -> u64 {

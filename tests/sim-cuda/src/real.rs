@@ -27,8 +27,17 @@ struct Kept {
 
 /// Memory of the simulator's, or of the caller's.
 pub(crate) enum Real {
-    Own { pages: Pages, bytes: usize, for_host: bool },
+    Own {
+        pages: Pages,
+        bytes: usize,
+        for_host: bool,
+    },
     Borrowed(*mut u8),
+    /// A file's, which other processes may map too.
+    Shared {
+        pointer: *mut u8,
+        size: usize,
+    },
 }
 
 pub(crate) struct Pages {
@@ -63,10 +72,22 @@ impl Real {
         Self::Borrowed(pointer)
     }
 
+    /// All of a file.
+    pub(crate) fn shared(file: std::os::fd::RawFd, bytes: u64) -> Outcome<Self> {
+        let size = usize::try_from(bytes).map_err(|_| OUT_OF_MEMORY)?;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice, which disturbs no other.
+        let pointer = unsafe { libc::mmap(std::ptr::null_mut(), size, access, libc::MAP_SHARED, file, 0) };
+        if pointer == libc::MAP_FAILED {
+            return Err(OUT_OF_MEMORY);
+        }
+        Ok(Self::Shared { pointer: pointer.cast(), size })
+    }
+
     pub(crate) fn pointer(&self) -> *mut u8 {
         match self {
             Self::Own { pages, .. } => pages.pointer,
-            Self::Borrowed(pointer) => *pointer,
+            Self::Borrowed(pointer) | Self::Shared { pointer, .. } => *pointer,
         }
     }
 
@@ -103,6 +124,10 @@ impl Pages {
 
 impl Drop for Real {
     fn drop(&mut self) {
+        if let Self::Shared { pointer, size } = self {
+            // SAFETY: mapped so, and nobody else unmaps it.
+            unsafe { libc::munmap(pointer.cast(), *size) };
+        }
         let Self::Own { pages, for_host, .. } = self else { return };
         let (pointer, size) = (pages.pointer, pages.size);
         let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,6 +8,7 @@ use crate::codes::{
 };
 use crate::config::Config;
 use crate::launch::{Function, Module};
+use crate::mapped::Physical;
 use crate::memory::{Block, BlockId, Grave};
 use crate::order::Clock;
 use crate::pools::Pool;
@@ -41,6 +42,10 @@ pub(crate) struct Sim {
     pub default_streams: HashMap<(usize, Option<std::thread::ThreadId>), usize>,
     pub events: HashMap<Handle, Event>,
     pub pools: HashMap<Handle, Pool>,
+    /// Memory that was made without an address, by handle.
+    pub physical: HashMap<Handle, Physical>,
+    /// Addresses that were set aside for it, and for how many bytes.
+    pub reserved: HashMap<u64, u64>,
     pub modules: HashMap<Handle, Module>,
     pub functions: HashMap<Handle, Function>,
     /// What the host knows to have run, on whichever thread.
@@ -126,6 +131,8 @@ impl Sim {
             default_streams: HashMap::new(),
             events: HashMap::new(),
             pools: HashMap::new(),
+            physical: HashMap::new(),
+            reserved: HashMap::new(),
             modules: HashMap::new(),
             functions: HashMap::new(),
             host: Clock::default(),

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 const DRIVER: &str = include_str!("../../../memory/backend/src/cuda/driver.rs");
-const EXPORTS: [&str; 5] = [
+const EXPORTS: [&str; 6] = [
     include_str!("../src/exports/device.rs"),
     include_str!("../src/exports/ipc.rs"),
+    include_str!("../src/exports/mapped.rs"),
     include_str!("../src/exports/memory.rs"),
     include_str!("../src/exports/modules.rs"),
     include_str!("../src/exports/streams.rs"),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use crate::backend::{Backend, Inner};
-use crate::device::Stream;
+use crate::device::{DeviceBackend, Stream};
 use crate::ledger::{AccountUse, Page};
 use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
 use crate::trace::{self, Caller};
@@ -34,8 +34,25 @@ pub(crate) struct Block {
     account: Arc<Account>,
     device_index: usize,
     region: Region,
-    /// Not of the device's own pool, but of [`DeviceBackend::shareable`].
-    shareable: bool,
+    from: From,
+}
+
+/// Which of a device's resources.
+#[derive(Clone, Copy)]
+enum From {
+    Pool,
+    Shareable,
+    Exportable,
+}
+
+impl From {
+    fn of(self, device: &dyn DeviceBackend) -> Option<&dyn Resource> {
+        match self {
+            Self::Pool => Some(device.memory()),
+            Self::Shareable => device.shareable(),
+            Self::Exportable => device.exportable(),
+        }
+    }
 }
 
 impl Account {
@@ -136,7 +153,7 @@ impl Account {
             )));
         }
         let request = Request { bytes, alignment: alignment.max(MIN_ALIGNMENT) };
-        let allocation = self.block(index, on.memory(), request, home, false)?;
+        let allocation = self.block(index, From::Pool, request, home)?;
         if stream.adopted
             && let Err(error) = on.stream_follow(stream, home)
         {
@@ -151,8 +168,7 @@ impl Account {
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<abi::Allocation> {
         let index = self.backend.pinned_index();
         let request = Request { bytes, alignment: MIN_ALIGNMENT };
-        let memory = self.backend.device(index)?.memory();
-        self.block(index, memory, request, self.backend.default_stream(index)?, false)
+        self.block(index, From::Pool, request, self.backend.default_stream(index)?)
     }
 
     /// Memory on a CUDA device that other processes can be given by [`crate::Backend::export_ipc`], usable at once on every
@@ -163,27 +179,36 @@ impl Account {
     /// # Errors
     /// `device` is no CUDA device that is there; no memory is left, of it or of the budget.
     pub fn allocate_shareable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
-        let index = self.backend.index_of(device)?;
-        let memory = self.backend.device(index)?.shareable().ok_or_else(|| {
-            Error::unsupported(format!(
-                "memory of {device} cannot be shared with other processes through CUDA IPC; expected a CUDA device"
-            ))
-        })?;
-        let request = Request { bytes, alignment: MIN_ALIGNMENT };
-        self.block(index, memory, request, self.backend.default_stream(index)?, true)
+        self.allocate_for_others(device, bytes, From::Shareable)
     }
 
-    fn block(
-        &self,
-        index: usize,
-        memory: &dyn Resource,
-        request: Request,
-        stream: &Stream,
-        shareable: bool,
-    ) -> Result<abi::Allocation> {
+    /// Memory on a CUDA device that goes to other processes as an open file, by [`crate::Backend::export_file`]. It stays there as
+    /// long as any process has the file, or has it mapped, whatever becomes of this one; for the rest it is as what
+    /// [`Account::allocate_shareable`] gives.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn allocate_exportable(&self, device: Device, bytes: usize) -> Result<abi::Allocation> {
+        self.allocate_for_others(device, bytes, From::Exportable)
+    }
+
+    fn allocate_for_others(&self, device: Device, bytes: usize, from: From) -> Result<abi::Allocation> {
+        let index = self.backend.index_of(device)?;
+        if from.of(self.backend.device(index)?).is_none() {
+            return Err(Error::unsupported(format!(
+                "memory of {device} cannot be shared with other processes through CUDA IPC; expected a CUDA device"
+            )));
+        }
+        let request = Request { bytes, alignment: MIN_ALIGNMENT };
+        self.block(index, from, request, self.backend.default_stream(index)?)
+    }
+
+    fn block(&self, index: usize, from: From, request: Request, stream: &Stream) -> Result<abi::Allocation> {
+        let none = || Error::internal("a device without such memory");
+        let memory = from.of(self.backend.device(index)?).ok_or_else(none)?;
         let region = self.region(index, memory, request, stream)?;
         let address = region.address.as_ptr().cast();
-        let block = Box::new(Block { account: self.shared(), device_index: index, region, shareable });
+        let block = Box::new(Block { account: self.shared(), device_index: index, region, from });
         Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
     }
 
@@ -247,10 +272,9 @@ impl Block {
         if block.account.backend.is_inherited() {
             return std::mem::forget(block);
         }
-        let Block { account, device_index, region, shareable } = *block;
+        let Block { account, device_index, region, from } = *block;
         let device = account.backend.device(device_index).ok();
-        let memory = device.and_then(|d| if shareable { d.shareable() } else { Some(d.memory()) });
-        if let Some(memory) = memory {
+        if let Some(memory) = device.and_then(|device| from.of(device)) {
             Counted::new(memory, &*account.page, device_index).release(region, uses, lent);
         }
     }

@@ -24,6 +24,7 @@ pub(crate) struct CudaDeviceBackend {
     gpu: Arc<Gpu>,
     memory: Box<dyn Resource>,
     shareable: Box<dyn Resource>,
+    exportable: Box<dyn Resource>,
     modules: Modules,
     staging: Staging,
     /// Our own pinned blocks.
@@ -79,13 +80,25 @@ impl CudaDeviceBackend {
         gpu: Arc<Gpu>,
         memory: Box<dyn Resource>,
         shareable: Box<dyn Resource>,
+        exportable: Box<dyn Resource>,
         pinned: Arc<Ranges>,
         backend: usize,
     ) -> Self {
         let modules = Modules::new(gpu.clone());
         let staging = Staging::new(gpu.driver, gpu.context());
         let default_queries = Queries::default();
-        Self { description, gpu, memory, shareable, modules, staging, pinned, backend, default_queries }
+        Self {
+            description,
+            gpu,
+            memory,
+            shareable,
+            exportable,
+            modules,
+            staging,
+            pinned,
+            backend,
+            default_queries,
+        }
     }
 
     /// Refuses what would break a capture or be broken by it. Only a stream whose own handle others have can be captured.
@@ -143,6 +156,10 @@ impl DeviceBackend for CudaDeviceBackend {
 
     fn shareable(&self) -> Option<&dyn Resource> {
         Some(&*self.shareable)
+    }
+
+    fn exportable(&self) -> Option<&dyn Resource> {
+        Some(&*self.exportable)
     }
 
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8> {

@@ -3,7 +3,7 @@
 //!
 //! Nothing newer than CUDA 12.2 is required. What came later is an `Option`, and used where it is there.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys;
 
@@ -16,6 +16,8 @@ pub(crate) type RawEvent = *mut c_void;
 pub(crate) type MemPool = *mut c_void;
 pub(crate) type Module = *mut c_void;
 pub(crate) type Function = *mut c_void;
+/// A `CUmemGenericAllocationHandle`.
+pub(crate) type MemHandle = u64;
 /// An address on a device.
 pub(crate) type DevicePtr = u64;
 /// A `CUdevice`: the ordinal.
@@ -88,8 +90,21 @@ driver! {
         mem_pool_trim_to = cuMemPoolTrimTo(MemPool, usize);
         mem_alloc_from_pool_async = cuMemAllocFromPoolAsync(*mut DevicePtr, usize, MemPool, RawStream);
         mem_free_async = cuMemFreeAsync(DevicePtr, RawStream);
+        mem_get_info = cuMemGetInfo_v2(*mut usize, *mut usize);
         mem_alloc = cuMemAlloc_v2(*mut DevicePtr, usize);
         mem_free = cuMemFree_v2(DevicePtr);
+        mem_get_granularity = cuMemGetAllocationGranularity(*mut usize, *const MemProps, c_int);
+        mem_create = cuMemCreate(*mut MemHandle, usize, *const MemProps, c_ulonglong);
+        mem_release = cuMemRelease(MemHandle);
+        mem_retain_handle = cuMemRetainAllocationHandle(*mut MemHandle, DevicePtr);
+        mem_get_properties = cuMemGetAllocationPropertiesFromHandle(*mut MemProps, MemHandle);
+        mem_address_reserve = cuMemAddressReserve(*mut DevicePtr, usize, usize, DevicePtr, c_ulonglong);
+        mem_address_free = cuMemAddressFree(DevicePtr, usize);
+        mem_map = cuMemMap(DevicePtr, usize, usize, MemHandle, c_ulonglong);
+        mem_unmap = cuMemUnmap(DevicePtr, usize);
+        mem_set_access = cuMemSetAccess(DevicePtr, usize, *const MemAccess, usize);
+        mem_export = cuMemExportToShareableHandle(*mut c_int, MemHandle, c_int, c_ulonglong);
+        mem_import = cuMemImportFromShareableHandle(*mut MemHandle, *mut c_void, c_int);
         mem_host_alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
         mem_free_host = cuMemFreeHost(*mut c_void);
         memcpy_async = cuMemcpyAsync(DevicePtr, DevicePtr, usize, RawStream);
@@ -152,6 +167,16 @@ pub(crate) struct MemAccess {
     pub flags: c_int,
 }
 
+/// `CUmemAllocationProp`, 32 bytes.
+#[repr(C)]
+pub(crate) struct MemProps {
+    pub alloc_type: c_int,
+    pub handle_types: c_int,
+    pub location: MemLocation,
+    pub win32_handle_meta_data: *mut c_void,
+    pub flags: [u8; 8],
+}
+
 pub(crate) const IPC_HANDLE_BYTES: usize = 64;
 
 /// `CUipcMemHandle`, and `CUipcEventHandle`: bytes that another process's driver understands.
@@ -162,6 +187,7 @@ pub(crate) struct IpcHandle(pub [u8; IPC_HANDLE_BYTES]);
 const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcMemHandle>());
 const _: () = assert!(size_of::<IpcHandle>() == size_of::<sys::CUipcEventHandle>());
 const _: () = assert!(size_of::<MemPoolProps>() == size_of::<sys::CUmemPoolProps>());
+const _: () = assert!(size_of::<MemProps>() == size_of::<sys::CUmemAllocationProp>());
 const _: () = assert!(size_of::<MemAccess>() == size_of::<sys::CUmemAccessDesc>());
 
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
@@ -177,6 +203,10 @@ pub(crate) const ATTRIBUTE_MEMORY_POOLS: c_int = 115;
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`, which means plain device memory.
 pub(crate) const ALLOCATION_PINNED: c_int = 1;
 pub(crate) const LOCATION_DEVICE: c_int = 1;
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
+pub(crate) const HANDLE_FILE: c_int = 1;
+/// `CU_MEM_ALLOC_GRANULARITY_MINIMUM`.
+pub(crate) const GRANULARITY_LEAST: c_int = 0;
 pub(crate) const ACCESS_READ_WRITE: c_int = 3;
 pub(crate) const POOL_RELEASE_THRESHOLD: c_int = 4;
 pub(crate) const POOL_RESERVED_CURRENT: c_int = 5;

@@ -12,6 +12,7 @@ use super::driver::{
     POINTER_MEMORY_TYPE, POINTER_RANGE_SIZE, POINTER_RANGE_START, SUCCESS,
 };
 use super::event::CudaEvent;
+use super::file::MappedMemory;
 use super::pinned::{Deferred, PinnedMemory, Started};
 use super::plain::PlainMemory;
 use super::pool::DevicePool;
@@ -162,11 +163,14 @@ impl Platform {
         let memory = self.policies.apply(Box::new(pool.clone()));
         let plain = PlainMemory::new(gpu.clone(), self.backend, self.reaper.clone());
         let shareable = self.policies.apply(Box::new(plain));
+        let by_handle = MappedMemory::new(gpu.clone(), self.backend, self.reaper.clone());
+        let exportable = self.policies.apply(Box::new(by_handle));
         let device = CudaDeviceBackend::new(
             describe(about),
             gpu.clone(),
             memory,
             shareable,
+            exportable,
             self.pinned_ranges.clone(),
             self.backend,
         );
@@ -243,6 +247,12 @@ impl Platform {
     pub(crate) fn settle(&self) {
         self.reaper.flush();
         self.gpus.iter().filter_map(|slot| slot.get()?.as_ref().ok()).for_each(|gpu| gpu.pool.settle());
+    }
+
+    /// Bytes of a device that are taken and not this backend's; `None` where it was not started.
+    pub(crate) fn foreign_bytes(&self, ordinal: usize) -> Result<Option<u64>> {
+        let gpu = self.gpus.get(ordinal).and_then(|slot| slot.get()?.as_ref().ok());
+        gpu.map(|gpu| gpu.pool.foreign_bytes()).transpose()
     }
 
     /// Where an address lies, if the driver knows it.

@@ -93,6 +93,20 @@ impl DevicePool {
         value
     }
 
+    /// Bytes of the device that are taken and not this pool's.
+    pub(crate) fn foreign_bytes(&self) -> Result<u64> {
+        let _entered = self.gpu.enter()?;
+        let _relaxed = self.gpu.relaxed();
+        let (mut free, mut total) = (0usize, 0usize);
+        let before = self.attribute(POOL_RESERVED_CURRENT);
+        // SAFETY: pointers to locals; the context is current.
+        let code = unsafe { (self.gpu.driver.mem_get_info)(&mut free, &mut total) };
+        self.gpu.driver.check("cuMemGetInfo", code)?;
+        // Where it grows or shrinks meanwhile it is the larger: what the pool gains or loses is nobody else's.
+        let reserved = before.max(self.attribute(POOL_RESERVED_CURRENT));
+        Ok((total.saturating_sub(free) as u64).saturating_sub(reserved))
+    }
+
     /// Blocks until what was released has gone back, but for what waits for the end of a graph capture.
     pub(crate) fn settle(&self) {
         if let Ok(_entered) = self.gpu.enter() {

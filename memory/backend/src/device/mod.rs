@@ -72,6 +72,11 @@ pub(crate) trait DeviceBackend: Send + Sync {
         None
     }
 
+    /// Where memory comes from that goes to other processes as a file, if there is such.
+    fn exportable(&self) -> Option<&dyn Resource> {
+        None
+    }
+
     /// The address at which this device's own functions reach `bytes` bytes at the published `address`.
     fn resolve(&self, address: *const c_void, bytes: usize) -> Result<*mut u8>;
 

@@ -1,12 +1,11 @@
 //! The counters themselves: written by everybody at once, read when somebody asks.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
-use crossdock_plugin_api::Device;
-
-use super::{AccountUse, Copied, DeviceUse, Traffic};
+use super::sync::{AtomicI64, AtomicU64, Mutex, MutexGuard, OnceLock};
+use super::{AccountUse, Copied, Device, DeviceUse, Traffic};
 
 /// One account's counters.
 pub(crate) struct Page {
@@ -31,7 +30,7 @@ struct DeviceCounters {
 
 impl DeviceCounters {
     fn new(device: Device) -> Self {
-        let (bytes, blocks, peak_bytes) = Default::default();
+        let [bytes, blocks, peak_bytes] = std::array::from_fn(|_| AtomicU64::new(0));
         Self { device, bytes, blocks, peak_bytes, streams: AtomicI64::new(0), events: AtomicI64::new(0) }
     }
 }

@@ -1,6 +1,7 @@
 //! Who holds how many bytes on which device, and what was moved for them.
 
 mod books;
+mod sync;
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -6,6 +6,7 @@
 mod common;
 
 mod at_exit;
+mod file;
 mod freeing;
 mod ipc;
 mod order;

@@ -20,24 +20,25 @@ pub struct MemPoolProps {
 
 /// `CUmemLocation`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct MemLocation {
-    kind: c_int,
-    id: c_int,
+    pub(super) kind: c_int,
+    pub(super) id: c_int,
 }
 
 /// `CUmemAccessDesc`.
 #[repr(C)]
 pub struct MemAccess {
-    location: MemLocation,
-    flags: c_int,
+    pub(super) location: MemLocation,
+    pub(super) flags: c_int,
 }
 
 const _: () = assert!(size_of::<MemPoolProps>() == 88 && size_of::<MemAccess>() == 12);
 
-const ALLOCATION_PINNED: c_int = 1;
-const LOCATION_DEVICE: c_int = 1;
-const ACCESS_NONE: c_int = 0;
-const ACCESS_READ_WRITE: c_int = 3;
+pub(super) const ALLOCATION_PINNED: c_int = 1;
+pub(super) const LOCATION_DEVICE: c_int = 1;
+pub(super) const ACCESS_NONE: c_int = 0;
+pub(super) const ACCESS_READ_WRITE: c_int = 3;
 
 super::exports! {
     fn cuMemAlloc_v2(sim, address: *mut u64, bytes: usize) {
@@ -264,7 +265,8 @@ unsafe fn pointer_attribute(sim: &Sim, attribute: c_int, data: *mut c_void, addr
             9 => put(data.cast::<c_int>(), home(kind).map_or(UNKNOWN_DEVICE, |device| device as c_int)),
             // Whether cuIpcGetMemHandle would take it: what no pool has given, and is not managed.
             10 => {
-                let plain = on_device && !pooled(kind) && block.is_some_and(|block| !block.managed);
+                let plain = block.is_some_and(|block| !block.managed && block.mapped.is_none());
+                let plain = plain && on_device && !pooled(kind);
                 put(data.cast::<c_uint>(), plain.into())
             }
             11 => block.map_or(Ok(()), |block| put(data.cast::<u64>(), block.begin)),

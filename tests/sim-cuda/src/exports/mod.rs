@@ -5,6 +5,7 @@
 pub mod control;
 pub mod device;
 pub mod ipc;
+pub mod mapped;
 pub mod memory;
 pub mod modules;
 pub mod streams;
