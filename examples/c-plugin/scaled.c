@@ -9,9 +9,8 @@
 #include "error.h"
 #include "text.h"
 
-/* Elements of lists lie the first one's size apart: another release's may be longer. */
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
-  return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
+  return CROSSDOCK_AT(array->nodes, i);
 }
 
 /* Bytes of a value of a type whose format is one of four letters, for 1, 2, 4 and 8 bytes; 0 for any other. */
@@ -65,23 +64,20 @@ static crossdock_code size(crossdock_instance* instance, const crossdock_encoded
 }
 
 static crossdock_code lower(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
-                            const crossdock_program** out, crossdock_error* err) {
-  /* The thread's own, for it is lent until the thread calls again. */
-  static _Thread_local crossdock_operator operators[3];
-  static _Thread_local crossdock_program program;
+                            crossdock_operator* out, size_t capacity, size_t* n_out, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
   const crossdock_encoded_node* node = node_at(array, at);
   uint64_t scale = 0;
   int same;
+  (void)capacity; /* no less than CROSSDOCK_MAX_OPERATORS */
   if (code != CROSSDOCK_OK) return code;
   for (size_t i = 0; i < node->metadata_bytes; i++) scale |= (uint64_t)((const unsigned char*)node->metadata)[i] << 8 * i;
   /* Children of the same width are one pass with the node; others are made wider on the way. */
   same = width_of_integer(node_at(array, at + 1)->schema) == node->metadata_bytes;
-  operators[0] = (crossdock_operator){.code = same ? CROSSDOCK_OP_CHILD : CROSSDOCK_OP_CAST, .index = 0};
-  operators[1] = (crossdock_operator){.code = CROSSDOCK_OP_TO_FLOAT};
-  operators[2] = (crossdock_operator){.code = CROSSDOCK_OP_SCALE, .a = scale};
-  program = (crossdock_program){.struct_size = sizeof program, .operators = operators, .n_operators = 3};
-  *out = &program;
+  out[0] = (crossdock_operator){.code = same ? CROSSDOCK_OP_CHILD : CROSSDOCK_OP_CAST, .index = 0};
+  out[1] = (crossdock_operator){.code = CROSSDOCK_OP_TO_FLOAT};
+  out[2] = (crossdock_operator){.code = CROSSDOCK_OP_SCALE, .a = scale};
+  *n_out = 3;
   return CROSSDOCK_OK;
 }
 

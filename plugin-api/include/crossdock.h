@@ -8,12 +8,14 @@
  *
  * Rules that hold everywhere, so that they are said once:
  *
- *   sizes     Every struct begins with `struct_size`, set by whoever fills it in. Within a version fields are
- *             only appended, so those that a version's first release has may be counted on; a reader looks at a later
- *             one only if `struct_size` covers it (CROSSDOCK_HAS). Sizes are bytes.
+ *   sizes     Structs that may grow begin with `struct_size`, set by whoever fills them in; the two that are looked up
+ *             in a file have a magic number before it. Within a version fields are only appended, so those that its
+ *             first release has may be counted on; a reader looks at a later one only if `struct_size` covers it
+ *             (CROSSDOCK_HAS). Structs without a `struct_size` stay as they are. Sizes are bytes.
  *   lent      What a function is given by pointer or as crossdock_str, and does not take by its own words, is borrowed
  *             for the length of the call: calls, schemas, options, names. It is copied by whoever keeps it.
- *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too.
+ *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too
+ *             (CROSSDOCK_AT).
  *   objects   A struct that holds functions is an object: the functions take its address as first argument,
  *             `private_data` is its maker's. `release` frees what it owns and sets `release` to NULL; an object
  *             whose `release` is NULL is released or empty. Objects may be moved: copy the bytes, then set the
@@ -24,13 +26,13 @@
  *             is not NULL. Out parameters are written on success only.
  *   threads   Functions tagged [any-thread] may be called from any thread, several at once. [serial]: from any
  *             thread, but the caller sees to it that one call at a time is on its way for one object. Releases
- *             are [any-thread], with no CUDA context current and no lock of the caller's held.
- *   devices   A function that takes a crossdock_call runs with that call's device current, if it is a CUDA
- *             device. Everything else may count on no CUDA context.
+ *             are [any-thread], with no lock of the caller's held.
+ *   devices   Nothing here counts on a CUDA context to be current: whoever needs one makes it so, and leaves the thread
+ *             with the one that it had.
  *   memory    An address is an address on its device. Only crossdock_memory.host_address tells whether the host
  *             may dereference it, and where.
  *   unwinding Nothing may unwind out of these functions: not a Rust panic, not a C++ exception, not longjmp.
- *             C++ authors wrap each body in CROSSDOCK_GUARD (end of this file).
+ *             C++ authors wrap each body in CROSSDOCK_GUARD or CROSSDOCK_GUARD_OR (end of this file).
  *
  * The Arrow structs are those of the Arrow C Data, C Stream and C Device interface specifications, byte for byte.
  */
@@ -46,13 +48,19 @@ extern "C" {
 
 /* ------------------------------------------------------------------------------------------------ versions --- */
 
-/* 0.x: a break bumps the minor, and both sides refuse another minor. The symbols' `_v1` is that of the 1.0 to come. */
-#define CROSSDOCK_ABI_MAJOR 0
-#define CROSSDOCK_ABI_MINOR 1
+/* What this file says is frozen: fields, constants and interfaces are added, and nothing else. A plugin that needs one of
+ * them asks whether it is there. Were it ever otherwise, the version would be another, which both sides refuse. */
+#define CROSSDOCK_ABI_MAJOR 1
+#define CROSSDOCK_ABI_MINOR 0
+/* What a plugin built against this file says in its metadata. */
+#define CROSSDOCK_API_RANGE "^1.0.0"
 
 /* Whether a struct reaches to the end of this field. */
 #define CROSSDOCK_HAS(object, field) \
   ((object)->struct_size >= (size_t)((const char*)(&(object)->field + 1) - (const char*)(object)))
+
+/* The address of a list's element, with the builtin of GCC and Clang. */
+#define CROSSDOCK_AT(list, i) ((__typeof__(&(list)[0]))((uintptr_t)(list) + (size_t)(i) * (list)->struct_size))
 
 #define CROSSDOCK_PLUGIN_MAGIC UINT64_C(0x314e49474c504458) /* "XDPLGIN1", little-endian */
 #define CROSSDOCK_META_MAGIC UINT64_C(0x3141544d4b434458)   /* "XDCKMTA1", little-endian */
@@ -286,7 +294,7 @@ typedef struct crossdock_sink {
 /* What every working function is told. Borrowed for the length of the call. */
 typedef struct crossdock_call {
   size_t struct_size;
-  /* Where results are to be, and whose context is current. A format whose `device_types` leave this device out is
+  /* Where results are to be. A format whose `device_types` leave this device out is
    * called all the same; its batches stay in host memory, and batches for it are moved there. */
   crossdock_device device;
   /* Work goes onto this stream; NULL: the device's default one. Results are ready when it has run, or carry
@@ -482,8 +490,8 @@ typedef struct crossdock_encoded_array {
 } crossdock_encoded_array;
 
 /* What a node's values are made of, for the host to decode it by its own kernels, in one pass with the nodes above and below
- * it, on any device. The node's type is one of numbers of 1, 2, 4 or 8 bytes: a word each. A program is one source and then
- * what is done to each of its words, in order; sums and products of integers wrap. `index`, `a` and `b` are zero where they
+ * it, on any device: a program. The node's type is one of numbers of 1, 2, 4 or 8 bytes: a word each. A program is one source
+ * and then what is done to each of its words, in order; sums and products of integers wrap. `index`, `a` and `b` are zero where they
  * are not named. The list is closed: operators are added at its end, and what a host does not know it has `decode` decode.
  *
  * Sources: the words of buffer `index`, from byte `a` on; */
@@ -517,20 +525,12 @@ typedef struct crossdock_encoded_array {
 #define CROSSDOCK_OP_CAST 14u
 #define CROSSDOCK_MAX_OPERATORS 32
 
-typedef struct crossdock_program crossdock_program;
-
 typedef struct crossdock_operator {
   uint32_t code;
   uint32_t index;
   uint64_t a;
   uint64_t b;
 } crossdock_operator;
-
-struct crossdock_program {
-  size_t struct_size;
-  const crossdock_operator* operators;
-  size_t n_operators; /* 1 to CROSSDOCK_MAX_OPERATORS */
-};
 
 #define CROSSDOCK_ENCODING_ID "crossdock.encoding/1"
 
@@ -543,27 +543,24 @@ typedef struct crossdock_encoding {
   /* [any-thread] How many bytes decoding needs, or -1 where only the device knows. */
   crossdock_code (*size)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, int64_t* out_bytes,
                          crossdock_error* err);
-  /* [any-thread] The program that makes the node's values, or CROSSDOCK_UNSUPPORTED where there is none. Borrowed from the
-   * instance until the same thread calls it again. Its own `check` has passed. The host asks for it where values are wanted on
-   * a device, and wherever there is no `decode`, which is NULL in a plugin whose nodes all have programs. */
-  crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node,
-                          const crossdock_program** out, crossdock_error* err);
-  /* [any-thread] Decodes the node, its children given decoded (one batch each, in order, moved). */
-  crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array,
-                           size_t node, crossdock_batch* children, size_t n_children, crossdock_batch* out,
-                           crossdock_error* err);
+  /* [any-thread] Writes the program that makes the node's values to `out`, which has room for `capacity` operators, and how many
+   * it has to `n_out`: 1 to CROSSDOCK_MAX_OPERATORS, which `capacity` is no less than. CROSSDOCK_UNSUPPORTED where there is
+   * none. The node's own `check` has passed. The host asks for it where values are wanted on a device, and wherever there is no
+   * `decode`. May be NULL: there are none. */
+  crossdock_code (*lower)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_operator* out,
+                          size_t capacity, size_t* n_out, crossdock_error* err);
   /* [any-thread] How the node would be decoded for `wanted`: on `out_device`, which is `wanted` or the CPU, and for each node
    * below it, in pre-order, whether it is to be given decoded (1) or left as it is (0): then it is this plugin's to check and
-   * to decode. What is below a decoded one does not count. `out_decoded` holds 1 for its children and 0 for the others on
-   * entry. Without this function: on the CPU, by `decode`. */
+   * to decode. What is below a decoded one does not count. On entry `out_device` is the CPU, and `out_decoded` holds 1 for the
+   * node's children and 0 for the others. May be NULL: that is how. */
   crossdock_code (*plan)(crossdock_instance*, const crossdock_encoded_array* array, size_t node, crossdock_device wanted,
                          crossdock_device* out_device, uint8_t* out_decoded, size_t n_below, crossdock_error* err);
-  /* [any-thread] Decodes the node as `plan` said, on the call's device, where its buffers are. `below` has an entry for each
-   * node below this one, in pre-order: a batch of one column for those that are given decoded, a released one for the others.
-   * It takes them, on failure too. `out` becomes a batch of one column, of the node's type and length. There if `plan` is. */
-  crossdock_code (*decode_planned)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array,
-                                   size_t node, crossdock_batch* below, size_t n_below, crossdock_batch* out,
-                                   crossdock_error* err);
+  /* [any-thread] Decodes the node as planned, on the call's device, where its buffers are. `below` has an entry for each node
+   * below this one, in pre-order: a batch of one column for those that are given decoded, a released one for the others. It
+   * takes them, on failure too. `out` becomes a batch of one column, of the node's type and length. May be NULL where all nodes
+   * have programs. */
+  crossdock_code (*decode)(crossdock_instance*, const crossdock_call* call, const crossdock_encoded_array* array, size_t node,
+                           crossdock_batch* below, size_t n_below, crossdock_batch* out, crossdock_error* err);
 } crossdock_encoding;
 
 /* ------------------------------------------------------------------------------------------ the host's offers --- */
@@ -820,7 +817,7 @@ typedef struct crossdock_plugin_meta {
   uint32_t n_sizes;
   char name[64];
   char version[32];        /* semver */
-  char api_range[32];      /* semver range of ABI versions that it works with: "^0.1.0" */
+  char api_range[32];      /* semver range of ABI versions that it works with: "^1.0.0" */
   char licence[64];        /* SPDX */
   char toolchain[96];      /* "rustc 1.95.0", "gcc 12.2.0" */
   char panic[16];          /* "unwind", "abort", "none" */
@@ -832,21 +829,20 @@ typedef struct crossdock_plugin_meta {
   uint32_t sizes[CROSSDOCK_META_SIZES];
 } crossdock_plugin_meta;
 
-#define CROSSDOCK_META_N_SIZES 20
+#define CROSSDOCK_META_N_SIZES 26
 #define CROSSDOCK_META_SIZES_INIT                                                                                     \
   {                                                                                                                   \
     sizeof(struct ArrowSchema), sizeof(struct ArrowArray), sizeof(struct ArrowDeviceArray), sizeof(crossdock_error),  \
         sizeof(crossdock_batch), sizeof(crossdock_capsule), sizeof(crossdock_capsules), sizeof(crossdock_source),     \
         sizeof(crossdock_sink), sizeof(crossdock_call), sizeof(crossdock_batch_stream), sizeof(crossdock_writer),     \
         sizeof(crossdock_format), sizeof(crossdock_input), sizeof(crossdock_importer), sizeof(crossdock_exporter),    \
-        sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry) \
+        sizeof(crossdock_encoding), sizeof(crossdock_host), sizeof(crossdock_memory), sizeof(crossdock_plugin_entry), \
+        sizeof(crossdock_option_info), sizeof(crossdock_column_plan), sizeof(crossdock_plan),                         \
+        sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array)             \
   }
 
-#if defined(_WIN32)
-#define CROSSDOCK_EXPORT __declspec(dllexport)
-#else
+/* Both symbols are declared with it. */
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
-#endif
 
 #ifdef __cplusplus
 }
@@ -855,7 +851,9 @@ typedef struct crossdock_plugin_meta {
 
 /* The C++ author's door: write each function that crosses the boundary as
  *     crossdock_code f(..., crossdock_error* err) noexcept { CROSSDOCK_GUARD(err, { ...; return CROSSDOCK_OK; }) }
- * so that no exception leaves it. The message is a constant, since an exception may be thrown for lack of memory. */
+ *     void release(crossdock_batch_stream* stream) noexcept { CROSSDOCK_GUARD_OR(, { ...; }) }
+ *     const void* get_interface(...) noexcept { CROSSDOCK_GUARD_OR(nullptr, { ...; return &importer; }) }
+ * so that no exception leaves it; CROSSDOCK_GUARD_OR is for those that have no `err`. The message is a constant, since an exception may be thrown for lack of memory. */
 #define CROSSDOCK_GUARD(err, ...)                                                                                     \
   try __VA_ARGS__ catch (...) {                                                                                       \
     if (err) {                                                                                                        \
@@ -865,6 +863,11 @@ typedef struct crossdock_plugin_meta {
       (err)->release = nullptr;                                                                                       \
     }                                                                                                                 \
     return CROSSDOCK_PANICKED;                                                                                        \
+  }
+
+#define CROSSDOCK_GUARD_OR(otherwise, ...)                                                                            \
+  try __VA_ARGS__ catch (...) {                                                                                       \
+    return otherwise;                                                                                                 \
   }
 #endif
 

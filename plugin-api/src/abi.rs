@@ -305,25 +305,17 @@ abi! {
         b: u64,
     }
     #[derive(Clone, Copy)]
-    struct Program {
-        struct_size: usize,
-        operators: *const Operator,
-        n_operators: usize,
-    }
-    #[derive(Clone, Copy)]
     struct Encoding {
         struct_size: usize,
         ids: Option<unsafe extern "C" fn(*mut Instance, *mut *const Str, *mut usize, *mut Error) -> Code>,
         check: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Error) -> Code>,
         size: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut i64, *mut Error) -> Code>,
-        lower: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut *const Program,
+        lower: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, *mut Operator, usize, *mut usize,
             *mut Error) -> Code>,
-        decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
-            *mut Batch, *mut Error) -> Code>,
         plan: Option<unsafe extern "C" fn(*mut Instance, *const EncodedArray, usize, Device, *mut Device, *mut u8,
             usize, *mut Error) -> Code>,
-        decode_planned: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch,
-            usize, *mut Batch, *mut Error) -> Code>,
+        decode: Option<unsafe extern "C" fn(*mut Instance, *const Call, *const EncodedArray, usize, *mut Batch, usize,
+            *mut Batch, *mut Error) -> Code>,
     }
     #[derive(Clone, Copy)]
     struct Host {
@@ -519,8 +511,7 @@ zeroed!(
     KernelArgs,
     Memory,
     PluginEntry,
-    PluginMeta,
-    Program
+    PluginMeta
 );
 
 sized!(
@@ -548,8 +539,7 @@ sized!(
     Pointer,
     DeviceInfo,
     Kernel,
-    Memory,
-    Program
+    Memory
 );
 
 // The entry and the interfaces are statics of their plugin: constant data full of function pointers.

@@ -1,8 +1,8 @@
 //! The constants of `include/crossdock.h`, which says what each one means. A test compares the two.
 #![allow(missing_docs)]
 
-pub const ABI_MAJOR: u32 = 0;
-pub const ABI_MINOR: u32 = 1;
+pub const ABI_MAJOR: u32 = 1;
+pub const ABI_MINOR: u32 = 0;
 pub const PLUGIN_MAGIC: u64 = u64::from_le_bytes(*b"XDPLGIN1");
 pub const META_MAGIC: u64 = u64::from_le_bytes(*b"XDCKMTA1");
 pub const ENTRY_SYMBOL: &str = "crossdock_plugin_v1";

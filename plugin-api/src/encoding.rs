@@ -72,9 +72,8 @@ pub(crate) const fn table<P: Plugin>() -> abi::Encoding {
         check: Some(check::<P>),
         size: Some(size::<P>),
         lower: Some(lower::<P>),
-        decode: Some(decode::<P>),
         plan: Some(plan::<P>),
-        decode_planned: Some(decode_planned::<P>),
+        decode: Some(decode::<P>),
     }
 }
 
@@ -124,11 +123,13 @@ impl EncodingHandle<'_> {
     /// The program that makes the node's values, where there is one whose operators this build knows.
     pub fn lower(&self, array: &EncodedArray, node: usize) -> Result<Option<Vec<Operator>>> {
         let Some(f) = self.table.lower else { return Ok(None) };
-        let mut program = std::ptr::null();
-        // SAFETY: as above.
-        match Error::check(|err| unsafe { f(self.instance.raw(), array.as_ptr(), node, &mut program, err) }) {
-            // SAFETY: lent until this thread calls the instance again.
-            Ok(()) => unsafe { program::read(program) },
+        let mut room = [abi::Operator { code: 0, index: 0, a: 0, b: 0 }; abi::MAX_OPERATORS];
+        let (out, mut n) = (room.as_mut_ptr(), 0);
+        // SAFETY: as above; the room is as large as is said.
+        match Error::check(|err| unsafe {
+            f(self.instance.raw(), array.as_ptr(), node, out, abi::MAX_OPERATORS, &mut n, err)
+        }) {
+            Ok(()) => program::read(&room, n),
             Err(error) if error.code() == Code::UNSUPPORTED => Ok(None),
             Err(error) => Err(error),
         }
@@ -163,17 +164,10 @@ impl EncodingHandle<'_> {
         node: usize,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        let planned = self.table.plan.and(self.table.decode_planned);
-        let f = planned.or(self.table.decode).ok_or_else(|| missing("decode"))?;
+        let f = self.table.decode.ok_or_else(|| missing("decode"))?;
         // SAFETY: one that holds nothing.
         let nothing = || unsafe { Owned::new(abi::Batch::new()) };
         let mut below: Vec<_> = below.into_iter().map(|batch| batch.unwrap_or_else(nothing)).collect();
-        if planned.is_none() {
-            let node = array.node(node)?;
-            let children: Vec<_> = node.children().map(|child| child.index() - node.index() - 1).collect();
-            let mut at = 0..;
-            below.retain(|_| at.next().is_some_and(|at| children.binary_search(&at).is_ok()));
-        }
         let mut out = abi::Batch::new();
         // SAFETY: the instance's own function on itself; `Owned` is laid out as what it owns, and what the function did not
         // take (it should have) is still ours to release.
@@ -243,15 +237,17 @@ unsafe extern "C" fn lower<P: Plugin>(
     instance: *mut abi::Instance,
     array: *const abi::EncodedArray,
     node: usize,
-    out: *mut *const abi::Program,
+    out: *mut abi::Operator,
+    capacity: usize,
+    n_out: *mut usize,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as above.
+    // SAFETY: as above; the room is as large as is said.
     unsafe {
         with::<P>(instance, err, |shell| {
             let program = shell.encoding()?.lower(EncodedNode::read(array, node)?)?;
             let program = program.ok_or_else(|| Error::unsupported("the node has no program"))?;
-            crate::door::put(out, "lower", || program::lend(&program))
+            program::write(&program, out, capacity, n_out)
         })
     }
 }
@@ -290,48 +286,20 @@ unsafe extern "C" fn decode<P: Plugin>(
     call: *const abi::Call,
     array: *const abi::EncodedArray,
     node: usize,
-    children: *mut abi::Batch,
-    n_children: usize,
-    out: *mut abi::Batch,
-    err: *mut abi::Error,
-) -> abi::Code {
-    // Taken before anything can fail, for the caller does not release them any more.
-    // SAFETY: the caller hands over a list of so many.
-    let children = unsafe { take_all(children, n_children) };
-    // SAFETY: the host's instance, call, array and structs, all alive for the call.
-    unsafe {
-        with::<P>(instance, err, |shell| {
-            let (node, children) = (EncodedNode::read(array, node)?, children?);
-            same_count(node, "children", node.n_children(), children.len())?;
-            let mut below: Vec<_> = (node.index() + 1..node.end()).map(|_| None).collect();
-            for (child, batch) in node.children().zip(children) {
-                if let Some(place) = below.get_mut(child.index() - node.index() - 1) {
-                    *place = batch;
-                }
-            }
-            shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode")
-        })
-    }
-}
-
-unsafe extern "C" fn decode_planned<P: Plugin>(
-    instance: *mut abi::Instance,
-    call: *const abi::Call,
-    array: *const abi::EncodedArray,
-    node: usize,
     below: *mut abi::Batch,
     n_below: usize,
     out: *mut abi::Batch,
     err: *mut abi::Error,
 ) -> abi::Code {
-    // SAFETY: as above.
+    // Taken before anything can fail, for the caller does not release them any more.
+    // SAFETY: the caller hands over a list of so many.
     let below = unsafe { take_all(below, n_below) };
-    // SAFETY: as above.
+    // SAFETY: the host's instance, call, array and structs, all alive for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
             let (node, below) = (EncodedNode::read(array, node)?, below?);
             same_count(node, "nodes below it", node.end() - node.index() - 1, below.len())?;
-            shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode_planned")
+            shell.encoding()?.decode(&Call::read(call)?, node, below)?.put(out, "decode")
         })
     }
 }

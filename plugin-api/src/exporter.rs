@@ -166,13 +166,10 @@ unsafe extern "C" fn plan<P: Plugin>(
     // SAFETY: the host's instance, call, strings and structs, all alive for the call.
     unsafe {
         with::<P>(instance, err, |shell| {
-            let columns = shell.exporter()?.plan(
-                &Call::read(call)?,
-                format.get()?,
-                given(schema)?,
-                from,
-                &Options::read(options, n_options)?,
-            )?;
+            let exporter = shell.exporter()?;
+            let options = Options::read(options, n_options)?;
+            let format = Format::asked(exporter.formats(), format.get()?, &options)?;
+            let columns = exporter.plan(&Call::read(call)?, format, given(schema)?, from, &options)?;
             export_plan(columns).put(out, "plan")
         })
     }
@@ -196,13 +193,10 @@ unsafe extern "C" fn begin<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let sink = (!sink.is_released()).then(|| Sink::from_raw(sink));
-            let writer = shell.exporter()?.begin(
-                &Call::read(call)?,
-                format.get()?,
-                given(schema)?,
-                &Options::read(options, n_options)?,
-                sink,
-            )?;
+            let exporter = shell.exporter()?;
+            let options = Options::read(options, n_options)?;
+            let format = Format::asked(exporter.formats(), format.get()?, &options)?;
+            let writer = exporter.begin(&Call::read(call)?, format, given(schema)?, &options, sink)?;
             export_writer(writer, shell.poison().clone()).put(out, "begin")
         })
     }

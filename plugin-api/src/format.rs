@@ -49,15 +49,21 @@ impl Format {
         self
     }
 
-    /// The one of this name among a plugin's formats.
-    pub fn named<'a>(formats: &'a [Self], name: &str) -> Result<&'a Self> {
-        formats.iter().find(|format| format.name == name).ok_or_else(|| {
+    /// The name that a caller gives, if there is a format of it that understands the options: a misspelt wish is not silently
+    /// ignored.
+    pub(crate) fn asked<'a>(formats: &'a [Self], name: &str, options: &Options) -> Result<&'a str> {
+        let Some(format) = formats.iter().find(|format| format.name == name) else {
             let known: Vec<_> = formats.iter().map(|format| format.name.as_str()).collect();
-            Error::invalid_argument(format!(
+            return Err(Error::invalid_argument(format!(
                 "there is no format '{name}' here; expected {}",
                 known.join(" or ")
-            ))
-        })
+            )));
+        };
+        if !options.iter().all(|(key, _)| format.understands(key)) {
+            let known: Vec<_> = format.options.iter().map(|option| option.key.as_str()).collect();
+            options.only(&format.name, &known)?;
+        }
+        Ok(&format.name)
     }
 
     /// Whether it understands this option.
@@ -69,15 +75,6 @@ impl Format {
     pub fn pick(&self, options: &Options) -> Options {
         let known = options.iter().filter(|(key, _)| self.understands(key));
         known.fold(Options::new(), |picked, (key, value)| picked.with(key, value))
-    }
-
-    /// Refuses options that it does not understand, so that a misspelt wish is not silently ignored.
-    pub fn check_options(&self, options: &Options) -> Result<()> {
-        if options.iter().all(|(key, _)| self.understands(key)) {
-            return Ok(());
-        }
-        let known: Vec<_> = self.options.iter().map(|option| option.key.as_str()).collect();
-        options.only(&self.name, &known)
     }
 
     /// Whether `head`, the first bytes of something, is recognised.

@@ -25,7 +25,8 @@ pub trait Importer: Send + Sync {
     /// What it reads; the same answer every time.
     fn formats(&self) -> &[Format];
 
-    /// Opens `input` as `format`, one of its names. `schema` is what the caller expects, where the format has none.
+    /// Opens `input` as `format`, one of its names, with options that this one understands. `schema` is what the caller
+    /// expects, where the format has none.
     fn open(
         &self,
         call: &Call<'_>,
@@ -159,13 +160,9 @@ unsafe extern "C" fn open<P: Plugin>(
     unsafe {
         with::<P>(instance, err, |shell| {
             let importer = shell.importer()?;
-            let stream = importer.open(
-                &Call::read(call)?,
-                format.get()?,
-                input?,
-                schema.as_ref(),
-                &Options::read(options, n_options)?,
-            )?;
+            let options = Options::read(options, n_options)?;
+            let format = Format::asked(importer.formats(), format.get()?, &options)?;
+            let stream = importer.open(&Call::read(call)?, format, input?, schema.as_ref(), &options)?;
             export_stream(stream, shell.poison().clone()).put(out, "open")
         })
     }

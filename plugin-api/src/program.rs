@@ -1,10 +1,8 @@
 //! What a node's values are made of, in the words of a closed list of operators.
 
-use std::cell::RefCell;
-
 use crate::abi;
+use crate::door::put;
 use crate::error::{Error, Result};
-use crate::told;
 
 /// One of the operators that crossdock.h lists. Children and buffers go by their numbers, words by their lowest bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,36 +122,36 @@ impl Operator {
     }
 }
 
-/// A program on its way out of a plugin: it stays as it is until the thread lends another one.
-pub(crate) fn lend(operators: &[Operator]) -> *const abi::Program {
-    struct Lent {
-        program: abi::Program,
-        operators: Vec<abi::Operator>,
-    }
-    thread_local!(static LENT: RefCell<Box<Lent>> =
-        RefCell::new(Box::new(Lent { program: abi::Program::new(), operators: Vec::new() })));
-    LENT.with_borrow_mut(|lent| {
-        lent.operators = operators.iter().map(|operator| operator.raw()).collect();
-        lent.program.operators = lent.operators.as_ptr();
-        lent.program.n_operators = lent.operators.len();
-        &raw const lent.program
-    })
-}
-
-/// What a plugin lends; `None` where an operator is one that this build does not know.
+/// Writes a plugin's program to a caller's room.
 ///
 /// # Safety
-/// `program` is null or a plugin's, with as many operators as it says, for as long as this takes.
-pub(crate) unsafe fn read(program: *const abi::Program) -> Result<Option<Vec<Operator>>> {
-    // SAFETY: the caller's word.
-    let program = unsafe { told::read(program) }?;
-    let n = program.n_operators;
-    if n == 0 || n > abi::MAX_OPERATORS || program.operators.is_null() {
-        return Err(Error::bad_data(format!(
-            "a program of {n} operators, expected 1 to {}",
-            abi::MAX_OPERATORS
+/// `out` is null or has room for `capacity` operators, and `n_out` is null or valid for writes.
+pub(crate) unsafe fn write(
+    operators: &[Operator],
+    out: *mut abi::Operator,
+    capacity: usize,
+    n_out: *mut usize,
+) -> Result<()> {
+    if out.is_null() || operators.len() > capacity {
+        return Err(Error::invalid_argument(format!(
+            "lower: there is room for {capacity} operators, the node's program has {}",
+            operators.len()
         )));
     }
-    // SAFETY: so many, by the caller's word.
-    Ok((0..n).map(|i| Operator::of(unsafe { program.operators.add(i).read() })).collect())
+    for (i, operator) in operators.iter().enumerate() {
+        // SAFETY: there is room for that many.
+        unsafe { out.add(i).write(operator.raw()) };
+    }
+    // SAFETY: the caller's word.
+    unsafe { put(n_out, "lower", || operators.len()) }
+}
+
+/// What a plugin wrote; `None` where an operator is one that this build does not know.
+pub(crate) fn read(room: &[abi::Operator], n: usize) -> Result<Option<Vec<Operator>>> {
+    match room.get(..n).filter(|program| !program.is_empty()) {
+        Some(program) => Ok(program.iter().map(|operator| Operator::of(*operator)).collect()),
+        None => {
+            Err(Error::bad_data(format!("a program of {n} operators, expected 1 to {}", abi::MAX_OPERATORS)))
+        }
+    }
 }

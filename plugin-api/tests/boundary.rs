@@ -32,6 +32,7 @@ fn counting_host() -> Box<CountingHost> {
         std::ptr::null()
     }
     let table = abi::Host {
+        abi_major: abi::ABI_MAJOR,
         abi_minor: abi::ABI_MINOR,
         retain: Some(retain),
         release: Some(release),
@@ -41,7 +42,7 @@ fn counting_host() -> Box<CountingHost> {
     Box::new(CountingHost { table, references: AtomicUsize::new(1) })
 }
 
-/// Does what the format's name says.
+/// Does what the option 'mood' says.
 struct Moody {
     formats: Vec<Format>,
     _host: Host,
@@ -73,18 +74,18 @@ impl Importer for Moody {
     fn open(
         &self,
         _call: &Call<'_>,
-        format: &str,
+        _format: &str,
         _input: Input,
         _schema: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        match format {
+        match options.get("mood").unwrap_or_default() {
             "panic" => panic!("the mood is bad"),
             "payload" => std::panic::panic_any(PanicsOnDrop),
             "fail" => {
                 Err(Error::bad_data("expected a good mood, got a bad one").with_details("since breakfast"))
             }
-            "option" => Err(Error::unsupported(options.get("mood").unwrap_or("none").to_string())),
+            "option" => Err(Error::unsupported(options.get("tempo").unwrap_or("none").to_string())),
             _ => Ok(Box::new(Bad)),
         }
     }
@@ -168,10 +169,17 @@ fn instance(host: &CountingHost) -> Instance {
     unsafe { Instance::create(&ENTRY, &raw const host.table) }.unwrap()
 }
 
-fn open(instance: &Instance, format: &str) -> Result<crossdock_plugin_api::BatchStreamHandle> {
+fn open(instance: &Instance, mood: &str) -> Result<crossdock_plugin_api::BatchStreamHandle> {
+    open_as(instance, "moody", &Options::new().with("mood", mood).with("tempo", "sunny"))
+}
+
+fn open_as(
+    instance: &Instance,
+    format: &str,
+    options: &Options,
+) -> Result<crossdock_plugin_api::BatchStreamHandle> {
     let call = CallSettings::new(Device::CPU);
-    let options = Options::new().with("mood", "sunny");
-    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![].into()), None, &options)
+    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![].into()), None, options)
 }
 
 #[test]
@@ -183,6 +191,26 @@ fn an_error_crosses_with_code_message_and_details() {
     assert_eq!(error.message(), "expected a good mood, got a bad one");
     assert_eq!(error.details(), Some("since breakfast"));
     assert_eq!(open(&instance, "option").err().unwrap().message(), "sunny");
+}
+
+#[test]
+fn a_format_or_an_option_that_there_is_not_never_reaches_the_plugin() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let said = |format: &str, options: &Options| {
+        let error = open_as(&instance, format, options).err().unwrap();
+        assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+        error.message().to_string()
+    };
+    let panics = Options::new().with("mood", "panic");
+    assert_eq!(said("mood", &panics), "there is no format 'mood' here; expected moody");
+    let misspelt = said("moody", &panics.with("temp", "allegro"));
+    assert!(misspelt.contains("no option 'temp'") && misspelt.contains("mood, tempo"), "{misspelt}");
+    let (call, schema) = (CallSettings::new(Device::CPU), Owned::<abi::ArrowSchema>::from_default());
+    let exporter = instance.exporter().unwrap();
+    let wrong = Options::new().with("temp", "allegro");
+    assert!(exporter.plan(&call, "moody", &schema, Device::CPU, &wrong).is_err());
+    assert!(exporter.begin(&call, "moody", &schema, &wrong, None).is_err());
 }
 
 #[test]

@@ -371,6 +371,7 @@ unsafe extern "C" fn offers(_host: *const abi::Host, id: *const c_char) -> *cons
 
 fn host() -> abi::Host {
     abi::Host {
+        abi_major: abi::ABI_MAJOR,
         abi_minor: abi::ABI_MINOR,
         retain: Some(count),
         release: Some(count),
@@ -507,6 +508,6 @@ fn a_plugin_of_today_refuses_a_host_of_another_minor() {
     assert_eq!(error.code(), Code::VERSION);
     assert_eq!(
         error.message(),
-        "the host speaks ABI 0.2, expected 0.1: get the plugin's build for this host"
+        "the host speaks ABI 1.1, expected 1.0: get the plugin's build for this host"
     );
 }

@@ -103,7 +103,7 @@ impl Session {
         array: EncodedArray,
     ) -> ApiResult<Owned<abi::Batch>> {
         if let Some(decode) = self.other_decoder() {
-            return decode(array);
+            return decode(call.device(), array);
         }
         if self.makes_plugins_here() {
             return Err(ApiError::invalid_argument(

@@ -40,13 +40,12 @@ static crossdock_code fail(crossdock_error* err, crossdock_code code, const char
   return code;
 }
 
-/* Elements of lists lie the first one's size apart: another release's may be longer. */
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
-  return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
+  return CROSSDOCK_AT(array->nodes, i);
 }
 
 static const crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* array, size_t i) {
-  return (const void*)((const char*)array->buffers + i * array->buffers->struct_size);
+  return CROSSDOCK_AT(array->buffers, i);
 }
 
 /* All of it comes from outside: whatever does not fit is an error that says so. Looks at no buffer's bytes. */
@@ -125,17 +124,18 @@ static crossdock_code give_batch(int32_t* values, int64_t rows, crossdock_batch*
   return CROSSDOCK_OK;
 }
 
-/* Children would be given decoded, one batch each, and be this function's to release. This encoding has none. */
+/* Children would be given decoded, each in the place that its node has below this one, and be this function's to release. This
+ * encoding has none. */
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call,
-                             const crossdock_encoded_array* array, size_t at, crossdock_batch* children,
-                             size_t n_children, crossdock_batch* out, crossdock_error* err) {
+                             const crossdock_encoded_array* array, size_t at, crossdock_batch* below,
+                             size_t n_below, crossdock_batch* out, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
   const crossdock_encoded_node* node = node_at(array, at);
   const unsigned char* bytes = node->metadata;
   const int32_t* stored;
   uint32_t reference;
   int32_t* values;
-  (void)children, (void)n_children;
+  (void)below, (void)n_below;
   if (code != CROSSDOCK_OK) return code;
   if (CROSSDOCK_IS_CANCELLED(call)) return fail(err, CROSSDOCK_CANCELLED, "cancelled", 0);
   reference = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
@@ -186,5 +186,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = CROSSDOCK_META_SIZES_INIT,
-    .name = "@NAME@", .version = "0.1.0", .api_range = "@RANGE@", .licence = "Apache-2.0", .toolchain = "cc",
+    .name = "@NAME@", .version = "0.1.0", .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "cc",
     .panic = "none", .interfaces = CROSSDOCK_ENCODING_ID, .encodings = "@ID@", .description = "decodes @ID@"};

@@ -232,5 +232,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = CROSSDOCK_META_SIZES_INIT,
-    .name = "@NAME@", .version = "0.1.0", .api_range = "@RANGE@", .licence = "Apache-2.0", .toolchain = "cc",
+    .name = "@NAME@", .version = "0.1.0", .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "cc",
     .panic = "none", .interfaces = CROSSDOCK_IMPORTER_ID, .formats = "@NAME@", .description = "reads @NAME@ files"};

@@ -59,7 +59,6 @@ impl Importer for Reading {
         expected: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        Format::named(&self.formats, format)?.check_options(options)?;
         let Input::Source(source) = input else {
             return Err(Error::invalid_argument(
                 "@NAME@ is read from a source, and capsules were given",

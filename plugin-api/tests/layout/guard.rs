@@ -1,4 +1,4 @@
-//! `CROSSDOCK_GUARD`, the door that the header gives to authors in C++.
+//! `CROSSDOCK_GUARD` and `CROSSDOCK_GUARD_OR`, the doors that the header gives to authors in C++.
 
 use std::io::Write;
 
@@ -23,6 +23,12 @@ static crossdock_code f(int how, crossdock_error* err) noexcept {
   })
 }
 
+static void no_answer(bool fails) noexcept { CROSSDOCK_GUARD_OR(, { Local local; if (fails) throw 42; }) }
+
+static const void* answer(bool fails) noexcept {
+  CROSSDOCK_GUARD_OR(nullptr, { if (fails) throw 42; return &released; })
+}
+
 int main() {
   for (int how = 0; how < 4; how++) {
     crossdock_error err = {};
@@ -31,12 +37,14 @@ int main() {
     std::printf("%d %d %s %d\n", code, err.code, err.message ? err.message : "-", err.release != nullptr);
   }
   crossdock_code code = f(1, nullptr);
-  std::printf("%d, %d unwound\n", code, released);
+  no_answer(false);
+  no_answer(true);
+  std::printf("%d, %d unwound, %d %d\n", code, released, answer(false) == &released, answer(true) == nullptr);
 }
 "#;
 
 #[test]
-fn an_exception_in_a_guarded_function_becomes_the_code_and_the_words_of_a_panic() {
+fn an_exception_in_a_guarded_function_becomes_a_panic_s_words_or_the_answer_without_one() {
     if !Language::Cpp.exists() {
         // Past the capture of the test harness, to be counted.
         writeln!(std::io::stderr(), "skipped: CROSSDOCK_GUARD: no C++ compiler (CXX, c++)").unwrap();
@@ -47,5 +55,5 @@ fn an_exception_in_a_guarded_function_becomes_the_code_and_the_words_of_a_panic(
     let said = Language::Cpp.run(PROGRAM, &folder.join("guard"));
     std::fs::remove_dir_all(&folder).unwrap();
     let panicked = "9 9 a C++ exception was caught at the plugin's boundary 0\n";
-    assert_eq!(said.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 5 unwound\n"));
+    assert_eq!(said.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 7 unwound, 1 1\n"));
 }

@@ -47,10 +47,9 @@ impl Importer for ArrowCDevice {
         format: &str,
         input: Input,
         schema: Option<&abi::ArrowSchema>,
-        options: &Options,
+        _: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         let interface = Interface::named(format)?;
-        Format::named(&self.imported, format)?.check_options(options)?;
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
         };
@@ -69,10 +68,9 @@ impl Exporter for ArrowCDevice {
         format: &str,
         schema: &abi::ArrowSchema,
         from: Device,
-        options: &Options,
+        _: &Options,
     ) -> Result<Vec<ColumnPlan>> {
         let interface = Interface::named(format)?;
-        Format::named(&self.exported, format)?.check_options(options)?;
         export::plan(interface, call, schema, from)
     }
 
@@ -85,7 +83,6 @@ impl Exporter for ArrowCDevice {
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
         let interface = Interface::named(format)?;
-        Format::named(&self.exported, format)?.check_options(options)?;
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
                 "{format}: a sink was given, but the format gives capsules"

@@ -106,10 +106,9 @@ impl Importer for ArrowIpc {
         format: &str,
         input: Input,
         schema: Option<&abi::ArrowSchema>,
-        options: &Options,
+        _: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         form_of(format)?;
-        Format::named(&self.read, format)?.check_options(options)?;
         let reader = read::Reader::open(call, input, &self.host, &self.memory, &self.pool)?;
         if let Some(expected) = schema {
             reader.expect(&read_schema(expected)?)?;
@@ -131,7 +130,6 @@ impl Exporter for ArrowIpc {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        Format::named(&self.written, format)?.check_options(options)?;
         let settings = settings(format, options)?;
         Ok(plan::plan(&read_schema(schema)?, from, settings.codec))
     }
@@ -144,7 +142,6 @@ impl Exporter for ArrowIpc {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        Format::named(&self.written, format)?.check_options(options)?;
         let settings = settings(format, options)?;
         let sink = sink
             .ok_or_else(|| Error::invalid_argument("Arrow IPC is written to a sink, and none was given"))?;

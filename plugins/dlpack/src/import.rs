@@ -19,13 +19,14 @@ use crate::tensor::Tensor;
 
 pub(crate) fn open(
     memory: &Memory,
+    call: &Call<'_>,
     reading: Reading,
     capsules: Capsules,
     expected: Option<&abi::ArrowSchema>,
 ) -> Result<Box<dyn BatchStream>> {
     // SAFETY: what crosses the boundary as a schema is a valid struct, alive for the call.
     let expected = expected.map(|schema| unsafe { import_schema_ref(schema) }).transpose()?;
-    let tensors = tensors(memory, capsules)?;
+    let tensors = tensors(memory, call, capsules)?;
     let each = if reading.masked { 2 } else { 1 };
     if !tensors.len().is_multiple_of(each) {
         return Err(Error::invalid_argument(format!(
@@ -82,10 +83,12 @@ type Columns = SmallVec<[Column; 1]>;
 type Tensors = SmallVec<[Tensor; 1]>;
 
 /// Takes every tensor out of its capsule; those of which one is refused are all freed.
-fn tensors(memory: &Memory, capsules: Capsules) -> Result<Tensors> {
+fn tensors(memory: &Memory, call: &Call<'_>, capsules: Capsules) -> Result<Tensors> {
     let n = capsules.len();
     let mut tensors = SmallVec::with_capacity(n);
     for (i, capsule) in capsules.into_iter().enumerate() {
+        // The driver may be asked about each.
+        call.check_cancelled()?;
         let tensor = Tensor::take(capsule, memory);
         tensors.push(tensor.map_err(|error| error.context(format_args!("tensor {i} of {n}")))?);
     }

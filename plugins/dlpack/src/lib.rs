@@ -61,12 +61,11 @@ impl Importer for DlPack {
         schema: Option<&abi::ArrowSchema>,
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
-        call.check_cancelled()?;
-        let reading = Reading::new(Format::named(&self.imported, format)?, options)?;
+        let reading = Reading::new(format, options)?;
         let Input::Capsules(capsules) = input else {
             return Err(Error::invalid_argument(format!("{format}: bytes were given, expected capsules")));
         };
-        import::open(&self.memory, reading, capsules, schema)
+        import::open(&self.memory, call, reading, capsules, schema)
     }
 }
 
@@ -83,7 +82,7 @@ impl Exporter for DlPack {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let writing = Writing::new(Format::named(&self.exported, format)?, options)?;
+        let writing = Writing::new(format, options)?;
         export::plan(writing, call, schema, from)
     }
 
@@ -95,7 +94,7 @@ impl Exporter for DlPack {
         options: &Options,
         sink: Option<Sink>,
     ) -> Result<Box<dyn BatchWriter>> {
-        let writing = Writing::new(Format::named(&self.exported, format)?, options)?;
+        let writing = Writing::new(format, options)?;
         if sink.is_some() {
             return Err(Error::invalid_argument(format!(
                 "{format}: a sink was given, but the format gives capsules"

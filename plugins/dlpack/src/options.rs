@@ -84,15 +84,14 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    pub(crate) fn new(format: &Format, options: &Options) -> Result<Self> {
+    pub(crate) fn new(format: &str, options: &Options) -> Result<Self> {
         if options.is_empty() {
             return Ok(Self { names: None, bits: false, masked: false });
         }
-        format.check_options(options)?;
         Ok(Self {
             names: options.get(NAMES).map(|names| names.split(',').map(str::to_string).collect()),
-            bits: BOOLS.get(&format.name, options)? == "bits",
-            masked: MASKED.get(&format.name, options)? == "mask",
+            bits: BOOLS.get(format, options)? == "bits",
+            masked: MASKED.get(format, options)? == "mask",
         })
     }
 }
@@ -116,17 +115,16 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    pub(crate) fn new(format: &Format, options: &Options) -> Result<Self> {
-        format.check_options(options)?;
+    pub(crate) fn new(format: &str, options: &Options) -> Result<Self> {
         Ok(Self {
-            legacy: format.name == LEGACY,
-            masked: MASKED.get(&format.name, options)? == "mask",
-            copy: match COPY.get(&format.name, options)? {
+            legacy: format == LEGACY,
+            masked: MASKED.get(format, options)? == "mask",
+            copy: match COPY.get(format, options)? {
                 "always" => Copy::Always,
                 "never" => Copy::Never,
                 _ => Copy::Needed,
             },
-            trusted: READ_ONLY.get(&format.name, options)? == "lent",
+            trusted: READ_ONLY.get(format, options)? == "lent",
         })
     }
 

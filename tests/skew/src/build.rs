@@ -21,9 +21,8 @@ const INHERITED: &[&str] = &[
     "MAKEFLAGS",
 ];
 
-/// The Rust fixture, by the default toolchain at opt-level 0, or by the nightly one at opt-level 3 with LTO.
-pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
-    sources.are_there()?;
+/// Cargo as its author would call it, if it is there.
+fn cargo(nightly: bool) -> Result<Command, Skipped> {
     let cargo = || {
         let mut command = Command::new("cargo");
         INHERITED.iter().for_each(|variable| {
@@ -33,21 +32,59 @@ pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
         command
     };
     let answers = cargo().arg("--version").output().is_ok_and(|output| output.status.success());
-    if !answers {
-        return Err(if nightly { "no nightly toolchain" } else { "no cargo" }.into());
+    if answers {
+        return Ok(cargo());
     }
+    Err(if nightly { "no nightly toolchain" } else { "no cargo" }.into())
+}
+
+/// The Rust fixture, by the default toolchain at opt-level 0, or by the nightly one at opt-level 3 with LTO.
+pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
+    sources.are_there()?;
     let target = sources.made.join("build");
-    let mut command = cargo();
+    let mut command = cargo(nightly)?;
     command.args(["build", "--offline", "--manifest-path"]);
     command.arg(sources.at("tests/skew/fixtures/rust/Cargo.toml")).arg("--target-dir").arg(&target);
     command.args(nightly.then_some("--release"));
     run(&mut command);
     let built = target.join(if nightly { "release" } else { "debug" }).join("libcrossdock_skew_plugin.so");
-    // A copy of its own: Cargo must not write over what a host has mapped.
     let to = place(sources, if nightly { "rust-nightly-lto" } else { "rust-debug" });
-    std::fs::copy(&built, &to).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
-    allow(&to);
+    copied(&built, &to);
     Ok(to)
+}
+
+/// Some packages of a whole workspace, and the folder that they are built into. An error where one of its dependencies is not on
+/// this machine.
+pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skipped> {
+    let target = sources.made.join("workspace");
+    let of = |command: &mut Command| {
+        command.args(["--offline", "--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
+    };
+    let mut fetch = cargo(false)?;
+    // Not what other systems would need.
+    let here = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    of(fetch.args(["fetch", "--target", &here]));
+    let output = fetch.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("cargo: {}", said.lines().next().unwrap_or("failed").trim()));
+    }
+    let mut command = cargo(false)?;
+    of(command.arg("build"));
+    packages.iter().for_each(|package| {
+        command.args(["--package", package]);
+    });
+    run(command.arg("--target-dir").arg(&target));
+    Ok(target.join("debug"))
+}
+
+/// A copy of its own: Cargo must not write over what a host has mapped.
+pub fn copied(built: &Path, to: &Path) {
+    if to.exists() {
+        std::fs::remove_file(to).unwrap();
+    }
+    std::fs::copy(built, to).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    allow(to);
 }
 
 /// How the fixture in C is built.

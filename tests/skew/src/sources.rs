@@ -61,24 +61,24 @@ impl Sources {
 
     /// What the plugins of a commit are made of, taken out of git.
     pub fn of_commit(name: &str, commit: &str) -> Result<Self, Skipped> {
+        Self::taken(name, commit, "sources", &["Cargo.toml", "plugin-api", "tests/skew/fixtures"])
+    }
+
+    /// All of a commit.
+    pub fn whole(name: &str, commit: &str) -> Result<Self, Skipped> {
+        Self::taken(name, commit, "whole", &["."])
+    }
+
+    fn taken(name: &str, commit: &str, as_folder: &str, paths: &[&str]) -> Result<Self, Skipped> {
         let made = folder().join(name);
-        let root = made.join("sources");
-        let tar = made.join("sources.tar");
+        let root = made.join(as_folder);
+        let tar = made.join(as_folder.to_owned() + ".tar");
         std::fs::create_dir_all(&made).unwrap();
         git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).map_err(|said| {
             format!("commit {commit} is not in this clone (shallow, or no clone at all): {said}")
         })?;
         let to = format!("--output={}", tar.display());
-        git(&[
-            "archive",
-            "--format=tar",
-            &to,
-            commit,
-            "--",
-            "Cargo.toml",
-            "plugin-api",
-            "tests/skew/fixtures",
-        ])?;
+        git(&[&["archive", "--format=tar", &to, commit, "--"], paths].concat())?;
         // What is there already is of the same commit or of another: files of an older one must not stay.
         if root.exists() {
             std::fs::remove_dir_all(&root).unwrap();
@@ -92,6 +92,17 @@ impl Sources {
     pub fn are_there(&self) -> Result<(), Skipped> {
         let fixtures = self.at("tests/skew/fixtures");
         if fixtures.is_dir() { Ok(()) } else { Err(format!("there is no {}", fixtures.display())) }
+    }
+
+    /// The ABI that they speak, as their header says.
+    pub fn abi(&self) -> (u32, u32) {
+        let header = std::fs::read_to_string(self.at("plugin-api/include/crossdock.h")).unwrap();
+        let number = |name: &str| {
+            let line =
+                header.lines().find_map(|line| line.strip_prefix("#define ")?.strip_prefix(name)).unwrap();
+            line.trim().parse().unwrap()
+        };
+        (number("CROSSDOCK_ABI_MAJOR"), number("CROSSDOCK_ABI_MINOR"))
     }
 
     /// A file or folder of them.

@@ -1,6 +1,9 @@
 //! Plugins of every release and every toolchain under today's host.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use crossdock::load::{Load, PluginFile};
+use crossdock_plugin_api::abi;
+use crossdock_skew::build::{C, c};
 use crossdock_skew::matrix::ROWS;
 use crossdock_skew::skipped;
 use crossdock_skew::sources::{Release, Sources, listed};
@@ -11,6 +14,20 @@ const RELEASES: &str = include_str!("../releases.txt");
 fn today(name: &str) {
     let row = ROWS.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no row '{name}'"));
     row.run_or_skip(&Sources::today());
+}
+
+/// A release that spoke another ABI: its plugins are not run, and the refusal says what they were built for.
+fn refused(sources: &Sources) {
+    match c(sources, &C { name: "c-refused", ..C::default() }) {
+        Ok(plugin) => {
+            let refusal = PluginFile::new(plugin).load().expect_err("a refusal");
+            let (major, minor) = sources.abi();
+            let words = format!("built for ABI {major}.{minor}");
+            assert_eq!(refusal.reason.id(), "abi-version");
+            assert!(refusal.to_string().contains(&words), "expected '{words}' in: {refusal}");
+        }
+        Err(why) => skipped(&format!("skew: {} is refused", sources.name), &why),
+    }
 }
 
 #[test]
@@ -64,7 +81,10 @@ fn plugins_of_every_release_under_today_s_host() {
     }
     for Release { version, commit, .. } in releases {
         match Sources::of_commit(&version, &commit) {
-            Ok(sources) => ROWS.iter().for_each(|row| row.run_or_skip(&sources)),
+            Ok(sources) if sources.abi() == (abi::ABI_MAJOR, abi::ABI_MINOR) => {
+                ROWS.iter().for_each(|row| row.run_or_skip(&sources));
+            }
+            Ok(sources) => refused(&sources),
             Err(why) => skipped(&format!("skew: plugins of {version}"), &why),
         }
     }

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use crossdock::api::abi::API_RANGE;
 use crossdock::{Error, Result};
 
 use super::{Failure, answer};
@@ -108,7 +107,6 @@ impl New {
             ("@NAME@", self.name.clone()),
             ("@SNAKE@", snake),
             ("@ID@", self.encoding.clone().unwrap_or_default()),
-            ("@RANGE@", API_RANGE.to_string()),
             ("@WHAT@", what),
             ("@MORE@", more.to_string()),
             ("@TRY@", attempt),
