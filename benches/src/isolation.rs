@@ -1,6 +1,7 @@
 //! What a process of its own costs a plugin: to start, for each call, and for the arrays that cross.
 
 use std::hint::black_box;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,12 +12,16 @@ use crossdock::sink::Output;
 use crossdock::source::Input;
 use crossdock::{Host, Policy, ReadOptions, Session, WriteOptions};
 
+use crossdock_test_support::devices;
+
 use crate::table::median;
 use crate::{Bench, Result, load};
 
+type Error = Box<dyn std::error::Error>;
+
 const PLUGIN: &str = "arrow-ipc";
 
-fn session(isolated: bool, validate: Validate) -> Result<Session> {
+fn session(isolated: bool, device: Device, validate: Validate) -> Result<Session> {
     let folder = load::folder()?;
     let isolation = Isolation {
         which: if isolated { Which::All } else { Which::None },
@@ -25,7 +30,7 @@ fn session(isolated: bool, validate: Validate) -> Result<Session> {
     };
     let search = Search::nowhere().given(folder.join("libcrossdock_arrow_ipc_plugin.so"));
     let host = Host::builder().search(search).policy(Policy { isolation, ..Policy::default() }).build()?;
-    Ok(host.session().validate(validate).open()?)
+    Ok(host.session().device(device).validate(validate).open()?)
 }
 
 fn times(runs: usize, mut f: impl FnMut() -> Result<()>) -> Result<u64> {
@@ -48,53 +53,57 @@ fn row(what: &str, here: u64, there: u64, bytes: Option<u64>) {
     println!("| {what} | {} | {} | {:.2} |", cell(here), cell(there), there as f64 / here as f64);
 }
 
+/// To where the session has its arrays, and to the end of what is under way there.
 fn read(session: &Session, path: &Path) -> Result<u64> {
     let mut bytes = 0;
     for batch in session.read(Input::open(path, session.cancel_flag())?, &ReadOptions::default())? {
         bytes += black_box(batch?).bytes();
     }
+    session.stream().synchronize()?;
     Ok(bytes)
 }
 
-/// All figures, as a table: the same in this process, and in another one.
+/// All figures, as tables: the same in this process, and in another one; on the CPU, and where there is one on a CUDA device.
 pub fn costs(bench: &Bench) -> Result<()> {
-    println!("| Isolated plugin | in this process | in its own | ratio |\n|---|---|---|---|");
+    on(bench, Device::CPU)?;
+    if devices().contains(&Device::cuda(0)) {
+        println!();
+        return on(bench, Device::cuda(0));
+    }
+    Ok(writeln!(std::io::stderr(), "skipped: isolation on a device: there is no CUDA device")?)
+}
+
+fn on(bench: &Bench, device: Device) -> Result<()> {
+    println!("| Isolated plugin, {device} | in this process | in its own | ratio |\n|---|---|---|---|");
     let runs = bench.runs;
     let sessions =
-        |validate| Ok::<_, Box<dyn std::error::Error>>([session(false, validate)?, session(true, validate)?]);
+        |validate| Ok::<_, Error>([session(false, device, validate)?, session(true, device, validate)?]);
 
     let start = |isolated| {
         times(runs.max(20), || {
-            let session = session(isolated, Validate::Layout)?;
+            let session = session(isolated, device, Validate::Layout)?;
             black_box(session.plugin(PLUGIN)?);
             Ok(())
         })
     };
     row("a host, a session, an instance, and their end", start(false)?, start(true)?, None);
 
-    let call = CallSettings::new(Device::CPU);
+    let call = CallSettings::new(device);
     let plan = |session: &Session| {
         let plugin = session.plugin(PLUGIN)?;
         let schema = read_schema(session, &bench.data)?;
+        let options = Options::new();
         times(1000, || {
-            black_box(plugin.exporter()?.plan(
-                &call,
-                "arrow-ipc-stream",
-                &schema,
-                Device::CPU,
-                &Options::new(),
-            )?);
+            black_box(plugin.exporter()?.plan(&call, "arrow-ipc-stream", &schema, device, &options)?);
             Ok(())
         })
     };
     let [here, there] = sessions(Validate::Layout)?;
     row("one call: `plan` of 19 columns", plan(&here)?, plan(&there)?, None);
 
-    for (what, file) in [
-        ("mapped, not copied", "mapped.arrow"),
-        ("lz4", "flights.lz4.arrows"),
-        ("zstd", "flights.zstd.arrows"),
-    ] {
+    for (what, file) in
+        [("mapped", "mapped.arrow"), ("lz4", "flights.lz4.arrows"), ("zstd", "flights.zstd.arrows")]
+    {
         let path = bench.data.join(file);
         for (validate, how) in [(Validate::Layout, "layout"), (Validate::Full, "full")] {
             let [here, there] = sessions(validate)?;

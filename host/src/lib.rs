@@ -45,6 +45,7 @@ mod error;
 mod hash;
 mod host;
 mod host_object;
+mod instances;
 pub mod isolation;
 mod janitor;
 pub mod load;

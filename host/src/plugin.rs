@@ -42,12 +42,15 @@ impl Plugin {
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
+        let backend = session.upgrade().map(|session| session.host().backend().clone());
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
                 let handle = unsafe { Handle::retain(host.as_ptr()) }?;
-                Remote::create(isolated, &handle, settings).map(Instance::of)
+                let gone = || ApiError::invalid_argument("the session is closed");
+                let backend = backend.ok_or_else(gone)?;
+                Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings).map(Instance::of)
             }
             // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
             // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an

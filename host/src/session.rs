@@ -1,7 +1,6 @@
 //! A session: a device, settings, and plugin instances of its own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread::ThreadId;
+use std::sync::{Arc, Weak};
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
@@ -13,15 +12,13 @@ use crossdock_plugin_api::{
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::host_object::HostObject;
+use crate::instances::{Instances, List};
 use crate::plugin::Plugin;
 use crate::registry::Registry;
 
 /// Where work happens. Clones are the same one; sessions do not disturb each other.
 #[derive(Clone)]
 pub struct Session(Arc<Inner>);
-
-/// An instance of each plugin that can be loaded.
-type Instances = Arc<[Arc<Plugin>]>;
 
 /// A session that may be gone.
 #[derive(Clone, Default)]
@@ -41,21 +38,14 @@ struct Inner {
     account: Arc<Account>,
     /// The host's own use of memory: for tables, and for moves between devices.
     stream: Stream,
-    plugins: Arc<Plugins>,
+    /// An instance of each plugin that can be loaded, to ask for their formats.
+    plugins: Arc<List<Plugin>>,
     /// Who decodes for its plugins in its place.
     decoder: Option<Arc<Decoder>>,
 }
 
-/// Instances to ask for formats, made when first needed.
-#[derive(Default)]
-struct Plugins {
-    made: Mutex<Option<Instances>>,
-    /// Who is making them, with `made` locked.
-    maker: Mutex<Option<ThreadId>>,
-}
-
-/// Decodes an array for a plugin: a batch of one column, in host memory.
-pub(crate) type Decoder = dyn Fn(EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
+/// Decodes an array for a plugin: a batch of one column, on a device.
+pub(crate) type Decoder = dyn Fn(Device, EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
 
 /// How a [`Session`] is to be.
 pub struct SessionBuilder {
@@ -231,27 +221,23 @@ impl Session {
     }
 
     /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
-    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances {
-        let mut plugins = lock(&self.0.plugins.made);
-        if let Some(plugins) = &*plugins {
-            return plugins.clone();
-        }
-        *lock(&self.0.plugins.maker) = Some(std::thread::current().id());
-        let mut all = Vec::new();
-        for metadata in self.0.host.plugins() {
-            match self.plugin(&metadata.name) {
-                Ok(plugin) => all.push(plugin),
-                Err(_) if names.contains(&metadata.name.as_str()) => {}
-                Err(error) => tracing::warn!("{}", error.one_line()),
+    pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances<Plugin> {
+        self.0.plugins.get_or_make(|| {
+            let mut all = Vec::new();
+            for metadata in self.0.host.plugins() {
+                match self.plugin(&metadata.name) {
+                    Ok(plugin) => all.push(plugin),
+                    Err(_) if names.contains(&metadata.name.as_str()) => {}
+                    Err(error) => tracing::warn!("{}", error.one_line()),
+                }
             }
-        }
-        *lock(&self.0.plugins.maker) = None;
-        plugins.insert(all.into()).clone()
+            all
+        })
     }
 
     /// Whether this thread makes the plugins just now, and is in the code of one of them: it would wait for itself.
     pub(crate) fn makes_plugins_here(&self) -> bool {
-        *lock(&self.0.plugins.maker) == Some(std::thread::current().id())
+        self.0.plugins.is_made_here()
     }
 
     /// An instance of the plugin of this name.
@@ -268,12 +254,7 @@ impl Session {
             return Ok(chosen);
         }
         let new = self.plugin(chosen.name())?;
-        let mut plugins = lock(&self.0.plugins.made);
-        if let Some(plugins) = &mut *plugins {
-            let others =
-                plugins.iter().map(|plugin| if Arc::ptr_eq(plugin, &chosen) { &new } else { plugin });
-            *plugins = others.cloned().collect();
-        }
+        self.0.plugins.replace(&chosen, &new);
         Ok(new)
     }
 
@@ -317,8 +298,4 @@ impl Session {
             (result, None) => result,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

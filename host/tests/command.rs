@@ -44,7 +44,7 @@ fn every_bad_plugin_that_is_given_is_one_line_and_status_1() {
     let at = |name: &str| alone.path().join(name).display().to_string();
     std::fs::write(at("text.so"), "hello").unwrap();
     std::fs::write(at("in"), "x").unwrap();
-    c_plugin(alone.path(), "major.so", &["MAJOR=1"]);
+    c_plugin(alone.path(), "major.so", &["MAJOR=2"]);
     c_plugin(alone.path(), "symbol.so", &["UNRESOLVED"]);
     for (file, words) in [("none.so", "missing"), ("text.so", "not-elf"), ("major.so", "abi-version")] {
         let (status, line) = alone.fails(&["convert", "in", "out", "--plugins", &at(file)]);

@@ -126,14 +126,14 @@ fn a_library_without_the_metadata_symbol_is_not_a_plugin() {
 
 #[test]
 fn another_abi_version_is_refused_with_both_versions() {
-    assert_refused(&["MAJOR=1"], "abi-version", &["ABI 1.1", "expected 0.1"]);
-    assert_refused(&["MINOR=2"], "abi-version", &["ABI 0.2", "expected 0.1"]);
-    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.1"]);
+    assert_refused(&["MAJOR=2"], "abi-version", &["ABI 2.0", "expected 1.0"]);
+    assert_refused(&["MINOR=2"], "abi-version", &["ABI 1.2", "expected 1.0"]);
+    assert_refused(&["ENTRY_MAJOR=3"], "abi-version", &["ABI 3.0"]);
 }
 
 #[test]
 fn a_range_that_leaves_this_host_out_is_refused() {
-    assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "0.1.0"]);
+    assert_refused(&["RANGE=\"^0.2.0\""], "abi-range", &["^0.2.0", "1.0.0"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn structs_of_another_size_are_named_with_both_sizes() {
         "struct-sizes",
         &["crossdock_error expected at least 48 bytes, got 49"],
     );
-    assert_refused(&["N_SIZES=19"], "struct-sizes", &["19 structs, expected at least 20"]);
+    assert_refused(&["N_SIZES=25"], "struct-sizes", &["25 structs, expected at least 26"]);
 }
 
 #[test]
@@ -167,17 +167,17 @@ fn metadata_of_another_release_is_read_as_far_as_it_goes() {
         PluginFile::new(c_plugin(directory.path(), name, definitions)).load().map(|l| l.metadata.sizes.len())
     };
     let all = "sizeof(crossdock_plugin_meta)";
-    let twenty = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+80";
-    assert_eq!(load("short.so", &[twenty]).unwrap(), 20);
-    assert_eq!(load("more.so", &["N_SIZES=21"]).unwrap(), 21, "a later release lists more structs");
+    let no_more = "META_SIZE=offsetof(crossdock_plugin_meta,sizes)+104";
+    assert_eq!(load("short.so", &[no_more]).unwrap(), 26);
+    assert_eq!(load("more.so", &["N_SIZES=27"]).unwrap(), 27, "a later release lists more structs");
     let longer = format!("META_SIZE={all}+32");
     assert_eq!(
         load("long.so", &[&longer, "N_SIZES=40"]).unwrap(),
         32,
         "and more than there is room for here"
     );
-    let words = ["lists 21 struct sizes, expected at most 20"];
-    assert_refused(&[twenty, "N_SIZES=21"], "bad-metadata", &words);
+    let words = ["lists 27 struct sizes, expected at most 26"];
+    assert_refused(&[no_more, "N_SIZES=27"], "bad-metadata", &words);
 }
 
 #[test]

@@ -160,7 +160,13 @@ fn of_a_process_that_is_killed_only_what_it_was_just_loading_counts() {
     let b = c_plugin(&folder, "b.so", &["NAME=\"b\"", &format!("WAITS_IN_CREATE=\"{gate}\"")]);
     let of_b = format!("-{:x}-", std::fs::metadata(b).unwrap().ino());
     let mut child = waits(&alone);
-    child.until(|| marked(&alone).iter().any(|name| name.contains(&of_b)));
+    // A mark counts when it says what is being done, and there is none between loading and creating.
+    let marks = alone.path().join("state/crossdock/loading");
+    let is_creating = |name: &String| {
+        name.contains(&of_b)
+            && std::fs::read(marks.join(name)).is_ok_and(|step| step == b"its first instance")
+    };
+    child.until(|| marked(&alone).iter().any(is_creating));
     drop(child);
     let all = json(&list(&alone, &[]));
     let reasons: Vec<_> = all["plugins"].as_array().unwrap().iter().map(|p| &p["reason"]).collect();

@@ -63,7 +63,7 @@ fn what_means_to_be_a_plugin_and_is_refused_is_warned_of_and_what_does_not_is_no
     let directory = alone.path().join("plugins");
     std::fs::create_dir(&directory).unwrap();
     std::fs::write(alone.path().join("in"), "x").unwrap();
-    c_plugin(&directory, "a.so", &["MAJOR=1"]);
+    c_plugin(&directory, "a.so", &["MAJOR=2"]);
     c_plugin(&directory, "b.so", &[]);
     c_plugin(&directory, "c.so", &[]);
     c_plugin(&directory, "library.so", &["NO_META"]);

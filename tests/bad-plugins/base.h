@@ -5,6 +5,8 @@
 #ifndef BASE_H
 #define BASE_H
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,9 +27,11 @@ enum sin {
   SOURCE_ERROR_IGNORED, PIPE_REREAD, SHORT_SOURCE_FILLED, ASSERTS_ON_BYTES, MAPPED_ROW_DROPPED, READS_BEHIND,
   BATCH_NEEDS_INSTANCE, CAPSULE_NEEDS_INSTANCE, GLOBAL_HOST,
   BLOCK_LOST, STREAM_LOST, HOST_REFERENCE_LOST, BLOCK_TWICE, BORROWED_STREAM_DESTROYED, WRITES_BEHIND, DEFAULT_STREAM,
-  BLOCK_LOST_ON_FAILURE, BLOCK_FREED_WITH_FREE, MEMORY_ERROR_HIDDEN,
-  CANCEL_IGNORED_READING, CANCEL_IGNORED_WRITING, THROWS, NEVER_ENDS, BUDGET_CUTS_ROWS,
+  BLOCK_LOST_ON_FAILURE, BLOCK_FREED_WITH_FREE, MEMORY_ERROR_HIDDEN, DRIVER_MEMORY,
+  CANCEL_IGNORED_READING, CANCEL_IGNORED_WRITING, CANCEL_SEEN_AFTER_ALL_IS_READ, CANCEL_SEEN_AFTER_ALL_IS_WRITTEN, THROWS, NEVER_ENDS, BUDGET_CUTS_ROWS,
   EXACT_HOST, NEEDS_LATER_MEMORY, SIZE_OVERWRITTEN, STATIC_CURSOR, THREAD_BOUND,
+  LOCK_AROUND_ALLOC, LOCK_AROUND_FREE, LOCK_AROUND_WRITE,
+  TENSOR_STRIDES_IGNORED, TENSOR_LOST, TENSOR_NOT_CHECKED, IPC_NULLS_IGNORED,
   ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES
 };
 
@@ -53,6 +57,9 @@ int base_is(crossdock_str text, const char* expected);
 /* Whether there are no options: no format has one. */
 crossdock_code base_no_options(const char* format, size_t n_options, crossdock_error* err);
 crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err);
+/* A lock that all instances share, for who holds it around what should be done without. */
+void base_lock(int is_held);
+void base_unlock(int is_held);
 
 /* A copy that owns all it has; its `release` is NULL where there was no memory. */
 struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema);
@@ -68,6 +75,12 @@ crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const stru
                               crossdock_error*);
 crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
                                crossdock_error*);
+crossdock_code base_ipc_open(crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
+crossdock_code base_tensor_open(crossdock_capsules*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);
+/* A schema of one column, and a batch of it, which takes both, allocated by malloc; `validity` may be NULL. */
+struct ArrowSchema base_numbers_schema(const char* name, int is_nullable);
+crossdock_code base_numbers_give(unsigned char* validity, void* values, int64_t rows, crossdock_batch* out,
+                                 crossdock_error* err);
 int base_rows_hold(const struct ArrowSchema* schema);
 
 extern const crossdock_encoding BASE_ENCODING;

@@ -3,11 +3,11 @@
 #include "base.h"
 
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
-  return (const void*)((const char*)array->nodes + i * array->nodes->struct_size);
+  return CROSSDOCK_AT(array->nodes, i);
 }
 
 static const crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* array, size_t i) {
-  return (const void*)((const char*)array->buffers + i * array->buffers->struct_size);
+  return CROSSDOCK_AT(array->buffers, i);
 }
 
 static crossdock_code check(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
@@ -44,77 +44,34 @@ static uint32_t reference_of(const crossdock_encoded_node* node) {
 }
 
 static crossdock_code lower(crossdock_instance* instance, const crossdock_encoded_array* array, size_t at,
-                            const crossdock_program** out, crossdock_error* err) {
-  static _Thread_local crossdock_operator operators[2];
-  static _Thread_local crossdock_program program;
+                            crossdock_operator* out, size_t capacity, size_t* n_out, crossdock_error* err) {
   crossdock_code code = check(instance, array, at, err);
+  (void)capacity;
   if (code != CROSSDOCK_OK) return code;
-  operators[0] = (crossdock_operator){CROSSDOCK_OP_LOAD, 0, 0, 0};
-  operators[1] = (crossdock_operator){CROSSDOCK_OP_ADD, 0, reference_of(node_at(array, at)) + IS(PROGRAM_DIFFERS), 0};
-  program = (crossdock_program){sizeof program, operators, 2};
-  *out = &program;
+  out[0] = (crossdock_operator){CROSSDOCK_OP_LOAD, 0, 0, 0};
+  out[1] = (crossdock_operator){CROSSDOCK_OP_ADD, 0, reference_of(node_at(array, at)) + IS(PROGRAM_DIFFERS), 0};
+  *n_out = 2;
   return CROSSDOCK_OK;
-}
-
-typedef struct column {
-  int32_t* values;
-  const void* buffers[2];
-} column;
-
-typedef struct batch {
-  struct ArrowArray column;
-  struct ArrowArray* children[1];
-  const void* buffers[1];
-} batch;
-
-static void release_column(struct ArrowArray* array) {
-  column* own = array->private_data;
-  free(own->values);
-  free(own);
-  array->release = NULL;
-}
-
-static void release_batch(struct ArrowArray* array) {
-  batch* own = array->private_data;
-  if (own->column.release) own->column.release(&own->column);
-  free(own);
-  array->release = NULL;
 }
 
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call, const crossdock_encoded_array* array,
-                             size_t at, crossdock_batch* children, size_t n_children, crossdock_batch* out,
+                             size_t at, crossdock_batch* below, size_t n_below, crossdock_batch* out,
                              crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   crossdock_code code = check(instance, array, at, err);
-  batch* root = calloc(1, sizeof *root);
-  column* own = calloc(1, sizeof *own);
   uint64_t n = node->length;
-  (void)children, (void)n_children;
+  int32_t* values;
+  (void)below, (void)n_below;
   if (code == CROSSDOCK_OK) code = base_cancelled(call, err);
-  if (code == CROSSDOCK_OK && IS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
-  if (code == CROSSDOCK_OK && own) own->values = malloc(n * 4 + 1);
-  if (code == CROSSDOCK_OK && (!root || !own || !own->values))
-    code = base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base.reference: no memory for values");
-  if (code != CROSSDOCK_OK) {
-    if (own) free(own->values);
-    free(own);
-    free(root);
-    return code;
-  }
-  for (uint64_t i = 0; i < n; i++) {
+  if (code != CROSSDOCK_OK) return code;
+  if (IS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
+  values = malloc(n * 4 + 1);
+  for (uint64_t i = 0; values && i < n; i++) {
     uint32_t word;
     memcpy(&word, (const char*)buffer_at(array, node->first_buffer)->address + 4 * i, 4);
-    own->values[i] = (int32_t)(word + reference_of(node));
+    values[i] = (int32_t)(word + reference_of(node));
   }
-  own->buffers[1] = own->values;
-  root->children[0] = &root->column;
-  root->column = (struct ArrowArray){.length = (int64_t)n, .n_buffers = 2, .buffers = own->buffers,
-                                     .release = release_column, .private_data = own};
-  out->array.device_type = ARROW_DEVICE_CPU;
-  out->array.device_id = -1;
-  out->array.array = (struct ArrowArray){.length = (int64_t)n, .n_buffers = 1, .buffers = root->buffers, .n_children = 1,
-                                         .children = root->children, .release = release_batch, .private_data = root};
-  return CROSSDOCK_OK;
+  return base_numbers_give(NULL, values, (int64_t)n, out, err);
 }
 
 static crossdock_code ids(crossdock_instance* instance, const crossdock_str** out, size_t* n_out, crossdock_error* err) {

@@ -3,10 +3,14 @@
 
 #define DEVICE "base-device"
 #define ROWS "base-rows"
+#define TENSOR "base-tensor"
+#define IPC "base-ipc"
 
 static const crossdock_str CAPSULES[] = {TEXT("arrow_schema"), TEXT("arrow_device_array")};
+static const crossdock_str TENSORS[] = {TEXT("dltensor")};
 static const crossdock_str ENDINGS[] = {TEXT(".baserows")};
 static const crossdock_magic MAGICS[] = {{0, "BASEROWS", 8}};
+static const crossdock_magic CONTINUED[] = {{0, "\xff\xff\xff\xff", 4}};
 static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
 
 #define DEVICE_FORMAT                                                                                                    \
@@ -17,21 +21,41 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = ENDINGS, .n_endings = 1,                 \
    .device_types = DEVICES, .n_device_types = 1}
 
-static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT};
-static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT};
-static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT};
+#define TENSOR_FORMAT                                                                                                    \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT(TENSOR), .description = TEXT("one dimension of 64-bit integers"), \
+   .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = TENSORS, .n_capsules = 1, .device_types = DEVICES, .n_device_types = 1}
+
+#define IPC_FORMAT                                                                                                       \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT(IPC), .description = TEXT("one column of 64-bit integers"),     \
+   .flags = CROSSDOCK_FORMAT_BYTES, .magics = CONTINUED, .n_magics = 1, .device_types = DEVICES, .n_device_types = 1}
+
+static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
+static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
+static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
 static const crossdock_format MANGLED[] = {
     DEVICE_FORMAT, ROWS_FORMAT,
     {.struct_size = sizeof(crossdock_format), .name = TEXT("\xff\xfe"), .flags = CROSSDOCK_FORMAT_BYTES}};
 
-static crossdock_code formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
-                              crossdock_error* err) {
+/* As many of the list as there are where nothing is wrong with it. */
+static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n) {
   static int asked;
-  (void)instance, (void)err;
   *out = IS(FORMAT_TWICE) ? TWICE : IS(NAME_NOT_UTF8) ? MANGLED : FORMATS;
   if (IS(LIST_CHANGES) && asked++ % 3 == 2) *out = TURNED;
-  *n_out = IS(FORMAT_TWICE) || IS(NAME_NOT_UTF8) ? 3 : 2;
+  *n_out = IS(FORMAT_TWICE) ? n + 1 : IS(NAME_NOT_UTF8) ? 3 : n;
   return CROSSDOCK_OK;
+}
+
+static crossdock_code read_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
+                                   crossdock_error* err) {
+  (void)instance, (void)err;
+  return list(out, n_out, 4);
+}
+
+/* Neither tensors nor Arrow IPC are written. */
+static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
+                                      crossdock_error* err) {
+  (void)instance, (void)err;
+  return list(out, n_out, 2);
 }
 
 /* -------------------------------------------------------------------------------------------------------- errors --- */
@@ -76,6 +100,16 @@ crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err) 
   return CROSSDOCK_IS_CANCELLED(call) ? base_fail(err, CROSSDOCK_CANCELLED, "base: cancelled") : CROSSDOCK_OK;
 }
 
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER;
+
+void base_lock(int is_held) {
+  if (is_held) pthread_mutex_lock(&shared);
+}
+
+void base_unlock(int is_held) {
+  if (is_held) pthread_mutex_unlock(&shared);
+}
+
 /* ------------------------------------------------------------------------------------------------------ importer --- */
 
 static crossdock_code open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
@@ -96,7 +130,8 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
   if (IS(OUT_ON_FAILURE)) out->private_data = instance;
   if (IS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: an instance is its thread's");
-  if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || IS(ANY_FORMAT))) {
+  if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || base_is(format, TENSOR) || base_is(format, IPC) ||
+                                IS(ANY_FORMAT))) {
     if (IS(INPUT_LEFT) && input->source) {
       source = *input->source;
       input->source->release = NULL;
@@ -105,6 +140,8 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
       capsules = *input->capsules;
       input->capsules->release = NULL;
     }
+    if (capsules.release && base_is(format, TENSOR)) return base_tensor_open(&capsules, schema, out, err);
+    if (source.release && base_is(format, IPC)) return base_ipc_open(&source, schema, out, err);
     if (source.release && !base_is(format, DEVICE)) return base_rows_open(instance, &source, schema, out, err);
     if (capsules.release && !base_is(format, ROWS)) return base_device_open(instance, &capsules, schema, out, err);
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: the format is read from another kind of input");
@@ -173,8 +210,8 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
   return code != CROSSDOCK_OK ? code : base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base: no such format, or not to there");
 }
 
-static const crossdock_importer IMPORTER = {sizeof IMPORTER, formats, IS(NO_OPEN) ? NULL : open};
-static const crossdock_exporter EXPORTER = {sizeof EXPORTER, formats, plan, begin};
+static const crossdock_importer IMPORTER = {sizeof IMPORTER, read_formats, IS(NO_OPEN) ? NULL : open};
+static const crossdock_exporter EXPORTER = {sizeof EXPORTER, written_formats, plan, begin};
 
 /* ----------------------------------------------------------------------------------------------------- instances --- */
 
@@ -244,11 +281,11 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = SIZES, .name = "base", .version = "0.1.0",
-    .api_range = "^0.1.0", .licence = "Apache-2.0", .toolchain = "cc", .panic = "none",
+    .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "cc", .panic = "none",
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
 #ifdef SIN_METADATA_OUT_OF_DATE
     .formats = DEVICE,
 #else
-    .formats = DEVICE " " ROWS,
+    .formats = DEVICE " " ROWS " " TENSOR " " IPC,
 #endif
     .encodings = "base.reference", .description = "keeps every rule, unless it is built not to"};

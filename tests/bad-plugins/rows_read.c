@@ -10,13 +10,39 @@ typedef struct reader {
   uint64_t offset; /* of what is read next */
   char name[MOST_NAME + 1];
   int has_ended;
+  char* all; /* of the source, where it is read at once */
+  size_t n_all;
 } reader;
+
+/* Reads the whole source, a little at a time, whoever wants it to stop meanwhile. */
+static crossdock_code read_all(reader* r, crossdock_error* err) {
+  size_t done = 0, got = 1;
+  while (got > 0) {
+    char* more = realloc(r->all, done + ROW);
+    crossdock_code code;
+    if (!more) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for the source");
+    r->all = more;
+    code = r->source.read_at(&r->source, done, more + done, ROW, &got, err);
+    if (code != CROSSDOCK_OK) return code;
+    done += got;
+  }
+  r->n_all = done;
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code read_some(reader* r, void* to, size_t bytes, size_t* out_read, crossdock_error* err) {
+  if (!IS(CANCEL_SEEN_AFTER_ALL_IS_READ)) return r->source.read_at(&r->source, r->offset, to, bytes, out_read, err);
+  if (bytes > r->n_all - r->offset) bytes = r->n_all - r->offset;
+  memcpy(to, r->all + r->offset, bytes);
+  *out_read = bytes;
+  return CROSSDOCK_OK;
+}
 
 /* Fills `to`, or says what is missing. */
 static crossdock_code read_exactly(reader* r, void* to, size_t bytes, crossdock_error* err) {
   size_t done = 0, got;
   while (done < bytes) {
-    crossdock_code code = r->source.read_at(&r->source, r->offset, (char*)to + done, bytes - done, &got, err);
+    crossdock_code code = read_some(r, (char*)to + done, bytes - done, &got, err);
     if (code != CROSSDOCK_OK) {
       if (!IS(SOURCE_ERROR_IGNORED)) return code;
       if (err && err->release) err->release(err);
@@ -65,10 +91,13 @@ typedef struct batch {
 } batch;
 
 static void free_column(column* own) {
+  base_lock(IS(LOCK_AROUND_ALLOC) || IS(LOCK_AROUND_FREE));
+  base_unlock(IS(LOCK_AROUND_ALLOC));
   for (int i = 0; i < 2; i++)
     if (own->blocks[i] && !(IS(BLOCK_LOST) && i == 0)) own->memory->free(own->memory, own->blocks[i], NULL, 0, CROSSDOCK_FREE_LENT);
   if (IS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
   if (!IS(HOST_REFERENCE_LOST)) own->host->release(own->host);
+  base_unlock(IS(LOCK_AROUND_FREE));
   free(own);
 }
 
@@ -89,7 +118,10 @@ static crossdock_code to_block(column* own, int which, const void* from, size_t 
                                crossdock_error* err) {
   crossdock_allocation block;
   crossdock_copy copy = {.from = from, .bytes = bytes, .to_device = BASE_CPU, .from_device = BASE_CPU};
-  crossdock_code code = own->memory->alloc(own->memory, BASE_CPU, bytes, 64, stream, &block, err);
+  crossdock_code code;
+  base_lock(IS(LOCK_AROUND_ALLOC));
+  code = own->memory->alloc(own->memory, BASE_CPU, bytes, 64, stream, &block, err);
+  base_unlock(IS(LOCK_AROUND_ALLOC));
   if (code != CROSSDOCK_OK && IS(MEMORY_ERROR_HIDDEN)) {
     if (err && err->release) err->release(err);
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: something went wrong");
@@ -199,16 +231,45 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   return code;
 }
 
+/* Scratch memory of the device, which is asked for behind the host's back; 0 where there is no driver. */
+static uint64_t take_scratch(void* driver) {
+  int (*retain)(void**, int) = (int (*)(void**, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
+  int (*make_current)(void*) = (int (*)(void*))dlsym(driver, "cuCtxSetCurrent");
+  int (*take)(uint64_t*, size_t) = (int (*)(uint64_t*, size_t))dlsym(driver, "cuMemAlloc_v2");
+  void* context;
+  uint64_t scratch;
+  if (retain(&context, 0) != 0 || make_current(context) != 0 || take(&scratch, 64 << 20) != 0) return 0;
+  return scratch;
+}
+
+static void give_scratch_back(void* driver, uint64_t scratch) {
+  int (*give_back)(uint64_t) = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
+  int (*make_current)(void*) = (int (*)(void*))dlsym(driver, "cuCtxSetCurrent");
+  int (*release)(int) = (int (*)(int))dlsym(driver, "cuDevicePrimaryCtxRelease_v2");
+  give_back(scratch);
+  make_current(NULL);
+  release(0);
+}
+
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
+  void* driver;
+  uint64_t scratch;
+  crossdock_code code;
   if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
-  return r->has_ended ? CROSSDOCK_OK : next_frame(r, call, out, err);
+  if (r->has_ended) return CROSSDOCK_OK;
+  driver = IS(DRIVER_MEMORY) ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
+  scratch = driver ? take_scratch(driver) : 0;
+  code = next_frame(r, call, out, err);
+  if (scratch) give_scratch_back(driver, scratch);
+  return code;
 }
 
 static void release_reader(crossdock_batch_stream* stream) {
   reader* r = stream->private_data;
   r->source.release(&r->source);
+  free(r->all);
   free(r);
   stream->release = NULL;
 }
@@ -247,7 +308,8 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   r->instance = instance;
   r->source = *source;
   if (IS(NEEDS_LATER_MEMORY)) instance->memory->call_after(instance->memory, NULL, 0, free, NULL);
-  code = read_head(r, schema, err);
+  code = IS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
+  if (code == CROSSDOCK_OK) code = read_head(r, schema, err);
   if (code != CROSSDOCK_OK) {
     release_reader(&made);
     return code;

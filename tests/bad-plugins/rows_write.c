@@ -7,6 +7,8 @@ typedef struct writer {
   crossdock_sink sink;
   crossdock_batch kept;
   int is_text;
+  char* all; /* that is written at the end */
+  size_t n_all;
 } writer;
 
 int base_rows_hold(const struct ArrowSchema* schema) {
@@ -22,8 +24,29 @@ static void release_taken(crossdock_batch* batch) {
   if (IS(BATCH_TWICE)) again.release(&again);
 }
 
+static crossdock_code write_later(writer* w, const void* from, size_t bytes, crossdock_error* err) {
+  char* more = realloc(w->all, w->n_all + bytes + 1);
+  if (!more) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for what is written");
+  w->all = more;
+  memcpy(more + w->n_all, from, bytes);
+  w->n_all += bytes;
+  return CROSSDOCK_OK;
+}
+
+/* Writes what there is, a little at a time, whoever wants it to stop meanwhile. */
+static crossdock_code write_all(writer* w, crossdock_error* err) {
+  crossdock_code code = CROSSDOCK_OK;
+  for (size_t done = 0; code == CROSSDOCK_OK && done < w->n_all; done += ROW)
+    code = w->sink.write(&w->sink, w->all + done, w->n_all - done < ROW ? w->n_all - done : ROW, err);
+  return code;
+}
+
 static crossdock_code write_bytes(writer* w, const void* from, size_t bytes, crossdock_error* err) {
-  crossdock_code code = w->sink.write(&w->sink, from, bytes, err);
+  crossdock_code code;
+  if (IS(CANCEL_SEEN_AFTER_ALL_IS_WRITTEN)) return write_later(w, from, bytes, err);
+  base_lock(IS(LOCK_AROUND_WRITE));
+  code = w->sink.write(&w->sink, from, bytes, err);
+  base_unlock(IS(LOCK_AROUND_WRITE));
   if (code != CROSSDOCK_OK && IS(SINK_ERROR_IGNORED)) {
     if (err && err->release) err->release(err);
     return CROSSDOCK_OK;
@@ -74,14 +97,19 @@ static crossdock_code finish(crossdock_writer* self, const crossdock_call* call,
                              crossdock_error* err) {
   writer* w = self->private_data;
   const uint64_t end = UINT64_MAX;
+  crossdock_code code;
   (void)call, (void)out;
   release_taken(&w->kept);
-  return write_bytes(w, &end, sizeof end, err);
+  code = write_bytes(w, &end, sizeof end, err);
+  return code == CROSSDOCK_OK ? write_all(w, err) : code;
 }
 
 static void release_writer(crossdock_writer* self) {
   writer* w = self->private_data;
+  base_lock(IS(LOCK_AROUND_WRITE));
+  base_unlock(IS(LOCK_AROUND_WRITE));
   w->sink.release(&w->sink);
+  free(w->all);
   free(w);
   self->release = NULL;
 }

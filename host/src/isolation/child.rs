@@ -7,39 +7,38 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crossdock_arrays::import_batch;
-use crossdock_memory::{Memory, Stream};
-use crossdock_plugin_api::{Call, CallSettings, Code, Device, Error, Host, Result, Sink, Source};
+use crossdock_memory::Stream;
+use crossdock_memory_backend::Trace;
+use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 
-use super::freight::BatchParts;
-use super::link::{Lane, Lanes, Message, Reply};
-use super::remote::column_schema;
+use super::desk::{Desk, Progress};
+use super::link::{Lane, Lanes, Message};
+use super::rooms::{Lender, RoomParts, Rooms};
 use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Answer, CallParts, Failure, Grant, Order, Remark, Wish};
-use super::{Isolation, Program};
-use crate::host_object::heard;
+use super::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
+use super::{DEVICE_VARIABLE, Isolation, Program};
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
 /// A release that takes longer is a hang.
 const RELEASE: Duration = Duration::from_secs(10);
+/// How long a driver takes to start at most, before it counts as a hang.
+const START: Duration = Duration::from_secs(60);
 /// What is on its way to or from a process does not stop for longer.
 const STALL: Duration = Duration::from_secs(60);
-/// No process has a use for more questions at once.
-const MOST_LANES: usize = 64;
-/// Bytes read for a process at once.
-const MOST_READ: u64 = 1 << 20;
 
-/// A plugin that is to run in a process of its own: one for all of its instances in a host, and a new one after its end.
+/// A plugin that is to run in a process of its own: one for all of its instances in a host that work on the same device, and a new
+/// one after its end.
 pub struct Isolated {
     who: String,
     file: File,
     isolation: Isolation,
-    running: Mutex<Weak<Child>>,
+    /// By the device that they have.
+    running: Mutex<HashMap<Option<Device>, Weak<Child>>>,
 }
 
 impl Isolated {
@@ -47,18 +46,37 @@ impl Isolated {
         Self { who, file, isolation, running: Mutex::default() }
     }
 
-    /// Its process: the one that runs, or a new one.
-    pub fn child(&self, memory_limit_bytes: u64) -> Result<Arc<Child>> {
+    /// Its process for a device: the one that runs, or a new one, with the rooms that `make` makes for it.
+    pub fn child(
+        &self,
+        device: Option<Device>,
+        memory_limit_bytes: u64,
+        trace: Option<&Arc<Trace>>,
+        make: impl FnOnce(Device) -> Result<Rooms>,
+    ) -> Result<Arc<Child>> {
         let mut running = lock(&self.running);
-        if let Some(child) = running.upgrade().filter(|child| child.end.get().is_none()) {
+        running.retain(|_, child| child.strong_count() > 0);
+        let there = running.get(&device).and_then(Weak::upgrade);
+        if let Some(child) = there.filter(|child| child.end.get().is_none()) {
             return Ok(child);
         }
-        let program = self.isolation.program()?;
-        let child = Arc::new(Child::start(self.who.clone(), &program, self.isolation.silence)?);
+        let (program, rooms) = (self.isolation.program()?, device.map(make).transpose()?.map(Arc::new));
+        let child = Arc::new(Child::start(
+            self.who.clone(),
+            &program,
+            self.isolation.silence,
+            rooms,
+            trace.cloned(),
+        )?);
         let (version, who) = (env!("CARGO_PKG_VERSION").to_owned(), self.who.clone());
-        let order = Order::Load { version, who, memory_limit_bytes };
-        child.answer_to(&order, &[self.file.as_fd()], None)?;
-        *running = Arc::downgrade(&child);
+        let recorded_from = trace.map(|trace| trace.began());
+        let order = Order::Load { version, who, memory_limit_bytes, recorded_from };
+        // No sign comes of a process while its driver starts.
+        let silence =
+            self.isolation.silence.map(|silence| if device.is_some() { silence.max(START) } else { silence });
+        let message = child.message_for(&order, &[], &[self.file.as_fd()], None, silence)?;
+        answer_in(message)?;
+        running.insert(device, Arc::downgrade(&child));
         Ok(child)
     }
 }
@@ -76,36 +94,6 @@ pub struct Child {
     host: u32,
 }
 
-/// What the process is served with while it works.
-pub struct Desk {
-    who: String,
-    sources: Mutex<HashMap<u64, Arc<Source>>>,
-    sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
-    /// Whose sessions decode for them.
-    instances: Mutex<HashMap<u64, Decoding>>,
-    calls: Mutex<HashMap<u64, Arc<Progress>>>,
-    next: AtomicU64,
-    lanes: AtomicUsize,
-    /// Counts what it has asked for, and what of it the host is about to do.
-    signs: AtomicU64,
-    busy: AtomicUsize,
-}
-
-/// What decodes for an instance.
-#[derive(Clone)]
-pub struct Decoding {
-    pub host: Host,
-    pub memory: Memory,
-    pub stream: Stream,
-}
-
-/// How far a call is: told to whoever called by the thread that waits for it.
-#[derive(Default)]
-struct Progress {
-    done: AtomicU64,
-    total: AtomicU64,
-}
-
 /// Why an answer does not come.
 enum Stop {
     Io(io::Error),
@@ -119,12 +107,18 @@ impl From<io::Error> for Stop {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Child {
-    fn start(who: String, program: &Program, silence: Option<Duration>) -> Result<Self> {
+    fn start(
+        who: String,
+        program: &Program,
+        silence: Option<Duration>,
+        rooms: Option<Arc<Rooms>>,
+        trace: Option<Arc<Trace>>,
+    ) -> Result<Self> {
         let failed = |error: io::Error| {
             let path = program.path.display();
             Error::io(format!("cannot start '{path}' to run '{who}' in a process of its own: {error}"))
@@ -132,11 +126,14 @@ impl Child {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).env_clear().envs(program.environment());
+        if let Some(rooms) = &rooms {
+            command.env(DEVICE_VARIABLE, rooms.device().to_string());
+        }
         // A terminal's Ctrl-C is the host's to pass on.
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
         // Standard output may be the host's answer.
         command.stdout(io::stderr().as_fd().try_clone_to_owned().map_err(failed)?);
-        let desk = Arc::new(Desk::of(who.clone()));
+        let desk = Arc::new(Desk::of(who.clone(), rooms, trace));
         let control = Lane::from(ours.try_clone().map_err(failed)?);
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
         let lanes = Lanes::new(Lane::from(ours), stall).map_err(failed)?;
@@ -145,6 +142,8 @@ impl Child {
         // Before there is a process to see to. It ends where none is started: nobody else has the other end of the socket.
         std::thread::Builder::new().name("crossdock-isolated".into()).spawn(accept).map_err(failed)?;
         let process = command.spawn().map_err(failed)?;
+        // It was not set before.
+        let _ = desk.process.set(process.id());
         // The other end of the socket is the process's alone now.
         drop(command);
         let (process, end, host) = (Mutex::new(process), OnceLock::new(), std::process::id());
@@ -155,39 +154,59 @@ impl Child {
     pub fn release(&self, order: &Order) {
         let most = self.silence.map_or(RELEASE, |silence| silence.min(RELEASE));
         // Where the process is gone, so is what was to be released.
-        let _ = self.message_for(order, &[], None, Some(most));
+        let _ = self.message_for(order, &[], &[], None, Some(most));
     }
 
     /// What the process needs to know of a call.
     pub fn call(&self, call: &Call<'_>) -> CallParts {
         let validate_full = call.validate() == crossdock_plugin_api::Validate::Full;
-        CallParts { number: self.desk.number(), byte_budget: call.byte_budget(), validate_full }
+        let device = self.device_near(call.device()).into();
+        CallParts { number: self.desk.number(), device, byte_budget: call.byte_budget(), validate_full }
+    }
+
+    /// Where the process works for somebody who works there.
+    pub fn device_near(&self, device: Device) -> Device {
+        if self.has(device) { device } else { Device::CPU }
+    }
+
+    /// Whether the process has this device.
+    pub fn has(&self, device: Device) -> bool {
+        device == Device::CPU || self.desk.rooms.as_ref().is_some_and(|rooms| rooms.device() == device)
+    }
+
+    /// A message in which arrays on the process's device stay there.
+    pub fn outgoing(&self) -> Outgoing {
+        Outgoing::to(self.desk.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>))
     }
 
     /// Asks it, and waits for its answer, or for the end of the call or of the process.
     pub fn ask(
         &self,
-        order: &Order,
+        order: Order,
         files: &Outgoing,
         call: Option<(&Call<'_>, CallParts)>,
     ) -> Result<(Answer, Incoming)> {
-        self.answer_to(order, &files.seal()?, call)
+        self.ask_with(order, files, call, None)
     }
 
-    fn answer_to(
+    /// The same, where what comes lies on a device in the order of this stream.
+    pub fn ask_with(
         &self,
-        order: &Order,
-        files: &[BorrowedFd<'_>],
+        order: Order,
+        files: &Outgoing,
         call: Option<(&Call<'_>, CallParts)>,
+        stream: Option<&Stream>,
     ) -> Result<(Answer, Incoming)> {
-        let message = self.message_for(order, files, call, self.silence)?;
-        let answer: std::result::Result<Answer, Failure> = wire::read(&message.bytes)?;
-        Ok((answer?, Incoming::of_a_plugin(message.files)?))
+        let (With { message, rooms }, files) =
+            answer_in(self.message_for(&order, files.rooms(), &files.seal()?, call, self.silence)?)?;
+        let rooms = self.desk.collect(&rooms, stream)?;
+        Ok((message, Incoming::of_a_plugin(files)?.with_rooms(rooms)))
     }
 
     fn message_for(
         &self,
         order: &Order,
+        rooms: &[RoomParts],
         files: &[BorrowedFd<'_>],
         call: Option<(&Call<'_>, CallParts)>,
         silence: Option<Duration>,
@@ -236,7 +255,7 @@ impl Child {
                 _ => Ok(()),
             }
         };
-        let bytes = wire::write(order)?;
+        let bytes = wire::write(&(order, rooms))?;
         let answer = self.lanes.ask(&bytes, &[], files, wait);
         if let Some((call, _)) = call {
             let (done, total) =
@@ -278,6 +297,7 @@ impl Child {
         // It fails for one that has ended, which is as well.
         let _ = process.kill();
         let _ = process.wait();
+        self.desk.forget_rooms();
         self.end.get_or_init(|| end).clone()
     }
 }
@@ -294,7 +314,13 @@ impl Drop for Child {
             let _ = process.kill();
             let _ = process.wait();
         }
+        self.desk.forget_rooms();
     }
+}
+
+fn answer_in(message: Message) -> Result<(With<Answer>, Vec<OwnedFd>)> {
+    let answer: std::result::Result<With<Answer>, Failure> = wire::read(&message.bytes)?;
+    Ok((answer?, message.files))
 }
 
 fn exit_within(process: &mut std::process::Child, time: Duration) -> Option<std::process::ExitStatus> {
@@ -345,129 +371,5 @@ impl<T> Drop for Listed<'_, T> {
     fn drop(&mut self) {
         let gone = lock(self.list).remove(&self.number);
         drop(gone);
-    }
-}
-
-impl Desk {
-    fn of(who: String) -> Self {
-        let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let instances = Mutex::default();
-        let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (lanes, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { who, sources, sinks, instances, calls, next, lanes, signs, busy }
-    }
-
-    fn number(&self) -> u64 {
-        self.next.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Lets the process read; the number to read by.
-    pub fn add_source(&self, source: Arc<Source>) -> u64 {
-        let number = self.number();
-        lock(&self.sources).insert(number, source);
-        number
-    }
-
-    /// Lets the process write; the number to write by.
-    pub fn add_sink(&self, sink: Sink) -> u64 {
-        let number = self.number();
-        lock(&self.sinks).insert(number, Arc::new(Mutex::new(sink)));
-        number
-    }
-
-    /// Lets an instance have arrays decoded.
-    pub fn add_instance(&self, number: u64, decoding: Decoding) {
-        lock(&self.instances).insert(number, decoding);
-    }
-
-    /// It has none decoded any more.
-    pub fn remove_instance(&self, number: u64) {
-        let gone = lock(&self.instances).remove(&number);
-        drop(gone);
-    }
-
-    /// It reads there no more.
-    pub fn remove_source(&self, number: u64) {
-        let gone = lock(&self.sources).remove(&number);
-        drop(gone);
-    }
-
-    /// It writes there no more.
-    pub fn remove_sink(&self, number: u64) {
-        let gone = lock(&self.sinks).remove(&number);
-        drop(gone);
-    }
-
-    /// Takes new lanes, and answers on each of them, until the process ends.
-    fn accept(self: Arc<Self>, control: &Lane) {
-        while let Ok(Some(message)) = control.receive() {
-            for file in message.files {
-                if self.lanes.fetch_add(1, Ordering::Relaxed) >= MOST_LANES {
-                    return control.close();
-                }
-                let (desk, lane) = (self.clone(), Lane::from(file));
-                let serve = move || lane.serve(|message| desk.answer(message));
-                if std::thread::Builder::new().name("crossdock-isolated".into()).spawn(serve).is_err() {
-                    return control.close();
-                }
-            }
-        }
-        // Nobody reads or writes for it any more.
-        let gone = (std::mem::take(&mut *lock(&self.sources)), std::mem::take(&mut *lock(&self.sinks)));
-        drop(gone);
-    }
-
-    fn answer(&self, question: Message) -> Reply {
-        self.signs.fetch_add(1, Ordering::Relaxed);
-        self.busy.fetch_add(1, Ordering::Relaxed);
-        let mut answer: std::result::Result<Grant, Failure> = Err(Error::internal("the host failed").into());
-        let mut reply = Reply::default();
-        crossdock_plugin_api::door::leave(|| {
-            let wish = wire::read_head(&question.bytes);
-            let grant = |(wish, rest): (Wish, &[u8])| self.grant(wish, rest, question.files, &mut reply);
-            answer = wish.and_then(grant).map_err(Failure::from);
-        });
-        self.busy.fetch_sub(1, Ordering::Relaxed);
-        Reply { bytes: wire::write(&answer).unwrap_or_default(), ..reply }
-    }
-
-    fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
-        match wish {
-            Wish::Read { source, offset, bytes } => {
-                let source = lock(&self.sources).get(&source).cloned();
-                let source = source.ok_or_else(|| Error::invalid_argument("a source that was released"))?;
-                reply.after.resize(bytes.min(MOST_READ) as usize, 0);
-                let n = source.read_at(offset, &mut reply.after)?;
-                reply.after.truncate(n);
-                return Ok(Grant::Bytes);
-            }
-            Wish::Write { sink } => {
-                let sink = lock(&self.sinks).get(&sink).cloned();
-                let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
-                lock(&sink).write(rest)?;
-            }
-            Wish::EndSource(source) => self.remove_source(source),
-            Wish::EndSink(sink) => self.remove_sink(sink),
-            Wish::Decode { instance, tree } => {
-                let by = lock(&self.instances).get(&instance).cloned();
-                let by = by.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
-                let tree = tree.read(&Incoming::of_a_plugin(files)?)?;
-                let schema = column_schema(tree.root()?)?;
-                let batch = CallSettings::new(Device::CPU).enter(|call| by.host.decode(call, tree))?;
-                let mut files = Outgoing::default();
-                let batch =
-                    BatchParts::write(import_batch(batch, &schema, &by.memory)?, &by.stream, &mut files)?;
-                reply.files = files.into_files()?;
-                return Ok(Grant::Batch(batch));
-            }
-            Wish::Progress { call, done, total } => {
-                if let Some(progress) = lock(&self.calls).get(&call) {
-                    progress.done.store(done, Ordering::Relaxed);
-                    progress.total.store(total, Ordering::Relaxed);
-                }
-            }
-            Wish::Log { level, message } => heard(&self.who, level, &message),
-        }
-        Ok(Grant::Done)
     }
 }

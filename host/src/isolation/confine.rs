@@ -4,9 +4,9 @@
 //! the kernel's own interfaces. What is left is to compute, to allocate, to start threads, and to speak with the host.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use crossdock_plugin_api::{Error, Result};
+use crossdock_plugin_api::{Device, Error, Result};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope, path_beneath_rules,
@@ -16,6 +16,9 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
 };
+
+use crate::discovery::Search;
+use crate::host::Host;
 
 /// What a plugin may read: what the libraries that it needs lie in, and what they look up.
 const READABLE: [&str; 10] = [
@@ -31,16 +34,53 @@ const READABLE: [&str; 10] = [
     "/dev/null",
 ];
 
-/// Takes from this process, for ever, what a plugin has no use for.
+/// What a driver of CUDA reads besides: about itself, and about the devices.
+const READABLE_FOR_CUDA: [&str; 7] = [
+    "/proc/driver/nvidia",
+    "/proc/devices",
+    "/proc/sys/vm/mmap_min_addr",
+    "/sys/bus/pci",
+    "/sys/devices",
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+];
+
+/// Takes from this process, for ever, what a plugin has no use for. Where it has a device, that is started in between: the driver's
+/// threads have no more files than any other, and the system calls that starting takes are not left to plugins.
 ///
 /// # Errors
-/// The system cannot: nothing is loaded then.
-pub fn confine() -> Result<()> {
-    files()?;
-    calls()
+/// The system cannot, or the device: nothing is loaded then.
+pub fn confine(device: Option<Device>) -> Result<()> {
+    files(device.is_some())?;
+    if let Some(device) = device {
+        let failed = |e: Error| e.context(format_args!("{device} in a plugin's own process"));
+        start(device).map_err(failed)?;
+    }
+    calls(device.is_some())
 }
 
-fn files() -> Result<()> {
+/// Starts a device: with all that the driver leaves to the first use of each kind of memory.
+fn start(device: Device) -> Result<()> {
+    let host = Host::builder().search(Search::nowhere()).build();
+    let session = host.and_then(|host| host.session().device(device).open());
+    let session = session.map_err(|error| Error::device(error.one_line()))?;
+    let (memory, stream) = (session.memory(), session.stream());
+    let zeros = memory.alloc_pinned(64)?.freeze_now();
+    let mut there = memory.alloc(stream, 64)?;
+    stream.copy(&mut there, 0, &zeros, 0, 64)?;
+    let there = there.freeze(stream)?;
+    there.host_view(stream)?;
+    stream.synchronize()
+}
+
+/// Devices are character files that the driver opens again and again, and speaks with by `ioctl`.
+fn device_files() -> Vec<PathBuf> {
+    let is_one = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("nvidia");
+    let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    entries.filter(is_one).map(|entry| entry.path()).collect()
+}
+
+fn files(has_cuda: bool) -> Result<()> {
     let failed = |error: landlock::RulesetError| {
         Error::unsupported(format!("this system cannot confine a process (Landlock): {error}"))
     };
@@ -48,7 +88,13 @@ fn files() -> Result<()> {
     let read = AccessFs::from_read(newest);
     let libraries = std::env::var_os("LD_LIBRARY_PATH");
     let libraries = libraries.iter().flat_map(std::env::split_paths).filter(|path| path.is_absolute());
-    let readable = READABLE.iter().map(|path| Path::new(path).to_owned()).chain(libraries);
+    let for_cuda = READABLE_FOR_CUDA.iter().filter(|_| has_cuda);
+    let readable = READABLE.iter().chain(for_cuda).map(|path| Path::new(path).to_owned()).chain(libraries);
+    let devices = if has_cuda { device_files() } else { Vec::new() };
+    let work = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev | AccessFs::ReadDir;
+    // The driver names its threads there, and does not start where it cannot.
+    let threads = has_cuda.then_some("/proc/self/task");
+    let name = read | AccessFs::WriteFile | AccessFs::Truncate;
     let ruleset = Ruleset::default()
         // Without its first version there is no such thing; later ones take more.
         .set_compatibility(CompatLevel::HardRequirement)
@@ -62,6 +108,8 @@ fn files() -> Result<()> {
     let created = ruleset.create().map_err(failed)?;
     let status = created
         .add_rules(path_beneath_rules(readable, read))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(devices, work)))
+        .and_then(|ruleset| ruleset.add_rules(path_beneath_rules(threads, name)))
         .and_then(|ruleset| ruleset.restrict_self())
         .map_err(failed)?;
     match status.ruleset {
@@ -74,21 +122,33 @@ fn files() -> Result<()> {
 
 /// What a process has for itself beside what its host lets a plugin allocate.
 const OWN_BYTES: u64 = 256 << 20;
+/// What a driver of CUDA takes for itself after its start: for code and streams.
+const DRIVER_BYTES: u64 = 1 << 30;
 
 /// Takes memory beyond a host's limit (bytes; 0: none) from this process, however it is allocated: by its data, for drivers take
-/// address space as they like. No crash leaves a file.
+/// address space as they like. What a driver has taken by now is its own; memory on devices is limited by the process's own host
+/// alone. No crash leaves a file.
 ///
 /// # Errors
 /// The system cannot.
-pub fn limit(memory_limit_bytes: u64) -> Result<()> {
+pub fn limit(memory_limit_bytes: u64, has_cuda: bool) -> Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
-    let data = Some(memory_limit_bytes.saturating_add(OWN_BYTES));
+    let drivers = if has_cuda { data_bytes().saturating_add(DRIVER_BYTES) } else { 0 };
+    let data = Some(memory_limit_bytes.saturating_add(OWN_BYTES).saturating_add(drivers));
     let data = (memory_limit_bytes > 0).then_some((Resource::Data, Rlimit { current: data, maximum: data }));
     for (resource, limit) in [Some((Resource::Core, none)), data].into_iter().flatten() {
         setrlimit(resource, limit)
             .map_err(|errno| Error::unsupported(format!("this system cannot limit a process: {errno}")))?;
     }
     Ok(())
+}
+
+/// What counts as data of this process by now.
+fn data_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmData:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 /// System calls that are let through; others fail with EPERM.
@@ -218,7 +278,7 @@ const ALSO_ALLOWED: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALSO_ALLOWED: &[libc::c_long] = &[];
 
-fn calls() -> Result<()> {
+fn calls(has_cuda: bool) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::unsupported(format!("this system cannot filter a process's system calls (seccomp): {error}"))
     };
@@ -231,7 +291,8 @@ fn calls() -> Result<()> {
     let apply = |rules, otherwise, matched| {
         let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| failed(&error))?;
         let program = BpfProgram::try_from(filter).map_err(|error| failed(&error))?;
-        seccompiler::apply_filter(&program).map_err(|error| failed(&error))
+        // A driver has threads by now.
+        seccompiler::apply_filter_all_threads(&program).map_err(|error| failed(&error))
     };
     // Its flags lie in memory, where no filter looks; C libraries fall back to `clone`.
     let absent = SeccompAction::Errno(libc::ENOSYS as u32);
@@ -246,5 +307,15 @@ fn calls() -> Result<()> {
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![when(0, own, SeccompCmpOp::Eq)?]);
     rules.insert(libc::SYS_kill, vec![when(0, own, SeccompCmpOp::Eq)?]);
+    if has_cuda {
+        // Those of the driver's own: of the type 'F', and for unified memory small numbers. No terminal listens to either.
+        let of_driver = |bits: u64, value: u64| {
+            let operator = SeccompCmpOp::MaskedEq(bits);
+            SeccompCondition::new(1, SeccompCmpArgLen::Dword, operator, value)
+                .and_then(|condition| SeccompRule::new(vec![condition]))
+                .map_err(|error| failed(&error))
+        };
+        rules.insert(libc::SYS_ioctl, vec![of_driver(0xff00, 0x4600)?, of_driver(0xffff_ff00, 0)?]);
+    }
     apply(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }

@@ -12,6 +12,7 @@ use crossdock_plugin_api::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::rooms::Streams;
 use super::shared::{Incoming, Outgoing, Place};
 use super::wire::DeviceParts;
 use crate::source::Mapping;
@@ -77,8 +78,9 @@ pub fn read_schema(bytes: &[u8]) -> Result<(Owned<abi::ArrowSchema>, SchemaRef)>
 }
 
 impl BatchParts {
-    /// A batch in host memory. What lies in no file yet is copied into one.
-    pub fn write(mut batch: DeviceBatch, stream: &Stream, to: &mut Outgoing) -> Result<Self> {
+    /// A batch. What lies in no file yet is copied into one, or into a room where it lies on a device that the message takes.
+    pub fn write(mut batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
+        let stream = streams.of(batch.device());
         batch.resolve_sizes(stream)?;
         if is_small_part(&batch, stream)? {
             batch = batch.compact(stream)?;
@@ -87,6 +89,7 @@ impl BatchParts {
         for column in batch.columns() {
             write_array(column, stream, to, &mut arrays)?;
         }
+        to.lend()?;
         let metadata = batch.metadata().iter().map(|(key, value)| (key.clone(), value.clone())).collect();
         Ok(Self { rows: batch.len() as u64, metadata, arrays })
     }
@@ -122,13 +125,18 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
         let Some(Some(buffer)) = column.buffers().get(usize::from(layout.has_validity)) else { continue };
         let own = (column.len() + 1).saturating_mul(bits) / 8;
         let all = buffer.len().unwrap_or(0);
-        if all > own.saturating_mul(2).saturating_add(WORTH_IT)
-            && Mapping::around(&buffer.host_view(stream)?).is_none()
-        {
+        if all <= own.saturating_mul(2).saturating_add(WORTH_IT) {
+            continue;
+        }
+        if !is_of_the_host(buffer) || Mapping::around(&buffer.host_view(stream)?).is_none() {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+fn is_of_the_host(buffer: &Buffer) -> bool {
+    matches!(buffer.device().r#type, abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST)
 }
 
 fn write_array(
@@ -139,6 +147,9 @@ fn write_array(
 ) -> Result<()> {
     let mut place = |buffer: &Option<Buffer>| -> Result<Option<Place>> {
         let Some(buffer) = buffer else { return Ok(None) };
+        if to.takes(buffer.device()) {
+            return to.place_on_device(buffer.clone(), 1).map(Some);
+        }
         to.place(&buffer.host_view(stream)?, 1).map(Some)
     };
     out.push(ArrayParts {
@@ -189,7 +200,7 @@ fn read_array(
 }
 
 impl TreeParts {
-    /// A node and all that is below it. Of buffers on devices no more is told than that they are there.
+    /// A node and all that is below it. Of buffers on devices that the message does not take no more is told than that they are there.
     pub fn write(root: EncodedNode<'_>, to: &mut Outgoing) -> Result<Self> {
         let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
         for index in root.index()..root.end() {
@@ -207,6 +218,8 @@ impl TreeParts {
                 buffers.push(write_buffer(&node.buffer(i)?, to)?);
             }
         }
+        // While the array is there.
+        to.lend()?;
         Ok(Self { nodes, buffers })
     }
 
@@ -234,13 +247,23 @@ impl TreeParts {
 }
 
 fn write_buffer(buffer: &abi::EncodedBuffer, to: &mut Outgoing) -> Result<BufferRecord> {
-    let (alignment, device, bytes) = (buffer.alignment, buffer.device, buffer.bytes);
+    // What was taken out of a node that is decoded already is all zeros.
+    let (alignment, device, bytes) = (buffer.alignment.max(1), buffer.device, buffer.bytes);
     let place = if device == Device::CPU && buffer.release.is_some() && bytes > 0 {
         let beyond = |_| Error::internal("a buffer beyond memory");
         let bytes = usize::try_from(bytes).map_err(beyond)?;
         // SAFETY: a buffer of a sound array, in host memory, which lives as long as the array that is borrowed here.
         let bytes = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), bytes) };
         Some(to.place(bytes, alignment)?)
+    } else if to.takes(Device::from_arrow(device.r#type, device.id)) && bytes > 0 {
+        let owner = ForeignOwner::new(());
+        let address = buffer.address.addr() as u64;
+        // SAFETY: as above, and it is copied before this borrow ends; its event is its own.
+        let there = unsafe {
+            let ready = Ready::from_sync_event(buffer.sync_event, &owner);
+            Buffer::foreign(&owner, device, address, Some(bytes), ready)
+        };
+        Some(to.place_on_device(there, alignment)?)
     } else {
         None
     };
@@ -254,9 +277,19 @@ fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::Enco
         // SAFETY: nobody reads what is on a device, or has no bytes; who decodes gets buffers in host memory.
         unsafe { Buffer::foreign(&owner, record.device.into(), address, Some(record.bytes), Ready::Now) }
     };
-    let buffer = record.place.map_or_else(|| Ok(nowhere()), |place| from.buffer(place))?;
+    let buffer = match record.place {
+        Some(place) => from.buffer(place)?,
+        None if record.bytes == 0 || from.is_believed() => nowhere(),
+        None => return Err(Error::bad_data(format!("a buffer of {} bytes that did not come", record.bytes))),
+    };
     let mut raw = buffer.to_encoded().into_raw();
-    raw.alignment = record.alignment;
+    // On a device it may lie at a multiple of less than where it came from.
+    let most = if buffer.device() == Device::CPU {
+        u64::MAX
+    } else {
+        1 << buffer.address().trailing_zeros().min(63)
+    };
+    raw.alignment = record.alignment.min(most);
     // SAFETY: the same buffer; that its address is such a multiple is looked at with the tree.
     Ok(unsafe { Owned::new(raw) })
 }
@@ -286,10 +319,13 @@ fn size(n: u64) -> Result<usize> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::Mutex;
+
     use arrow_schema::{Field, Schema};
     use crossdock_arrays::first_difference;
     use crossdock_test_support::TestHost;
 
+    use super::super::rooms::{Lender, Lent, fill};
     use super::*;
 
     const ROWS: usize = 1 << 20;
@@ -311,7 +347,8 @@ mod tests {
     /// How many bytes were sent, and what arrived.
     fn sent(batch: &DeviceBatch, stream: &Stream) -> (u64, DeviceBatch) {
         let mut to = Outgoing::default();
-        let parts = BatchParts::write(batch.clone(), stream, &mut to).unwrap();
+        let streams = Streams::new(stream.clone(), None);
+        let parts = BatchParts::write(batch.clone(), &streams, &mut to).unwrap();
         let files = to.into_files().unwrap();
         let size = |file: &std::os::fd::OwnedFd| {
             std::fs::File::from(file.try_clone().unwrap()).metadata().unwrap().len()
@@ -339,5 +376,65 @@ mod tests {
             assert_eq!(bytes, 8 * ROWS as u64, "it goes on as the file that it lies in");
             assert_eq!(first_difference(&slice, &again, &stream).unwrap(), None);
         }
+    }
+
+    /// Rooms on the test device, one after the other.
+    struct Rooms(Stream, Mutex<Vec<Buffer>>);
+
+    impl Lender for Rooms {
+        fn device(&self) -> Device {
+            self.0.device()
+        }
+
+        fn lend(&self, buffers: &[(Buffer, usize)], bytes: usize) -> Result<Lent> {
+            let mut room = self.0.memory().alloc(&self.0, bytes)?;
+            fill(&mut room, buffers, &self.0)?;
+            self.1.lock().unwrap().push(room.freeze_now());
+            Ok(Lent { number: 0, bytes: bytes as u64, file: None, kept: None })
+        }
+    }
+
+    #[test]
+    fn what_lies_on_a_device_goes_in_rooms_and_of_a_slice_its_own_rows_do() {
+        let host = TestHost::new();
+        let (cpu, there) = (host.stream(Device::CPU), host.stream(Device::UNTOUCHABLE));
+        let whole = numbers(&cpu).move_to(&there, Device::UNTOUCHABLE).unwrap();
+        let streams = Streams::new(cpu.clone(), Some(there.clone()));
+        for (at, rows) in [(0, ROWS), (ROWS / 2, 1000), (ROWS - 1, 1), (7, 0)] {
+            let slice = whole.slice(at, rows).unwrap();
+            let rooms = Arc::new(Rooms(there.clone(), Mutex::default()));
+            let mut to = Outgoing::to(Some(rooms.clone()));
+            let parts = BatchParts::write(slice.clone(), &streams, &mut to).unwrap();
+            assert!(to.into_files().unwrap().is_empty(), "bytes went through the host");
+            let rooms = std::mem::take(&mut *rooms.1.lock().unwrap());
+            let bytes: usize = rooms.iter().map(|room| room.len().unwrap()).sum();
+            assert!(bytes <= 8 * rows + 64, "{bytes} bytes for {rows} rows");
+            let from = Incoming::of_a_plugin(Vec::new()).unwrap().with_rooms(rooms);
+            let arrived = parts.read(whole.schema(), &from).unwrap();
+            assert!(rows == 0 || arrived.device() == Device::UNTOUCHABLE);
+            assert_eq!(first_difference(&slice, &arrived, &there).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_plugin_s_tree_has_no_buffers_but_those_that_came() {
+        let host = TestHost::new();
+        let there = host.stream(Device::UNTOUCHABLE);
+        let bytes = there.memory().alloc(&there, 64).unwrap().freeze_now();
+        let node = NodeParts {
+            encoding: "test".into(),
+            logical_type: LogicalType::Dtype(vec![1]),
+            length: 8,
+            metadata: Vec::new(),
+            n_buffers: 1,
+            n_children: 0,
+        };
+        let tree = EncodedArray::new(vec![node], vec![bytes.to_encoded()]).unwrap();
+        let told = || TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
+        let from = Incoming::of_a_plugin(Vec::new()).unwrap();
+        let refused = told().read(&from).err().unwrap();
+        assert!(refused.message().contains("64 bytes that did not come"), "{refused}");
+        // The host's word for where its own are is good.
+        assert!(told().read(&Incoming::of_the_host(Vec::new()).unwrap()).is_ok());
     }
 }

@@ -1,19 +1,22 @@
 //! Plugins in processes of their own (docs/security.md, "Isolation").
 //!
 //! The host's side of a plugin is a [`Remote`](remote::Remote): a plugin like any other to the rest of the host, whose functions
-//! ask a process ([`child`]) that loads the real one and serves it ([`serve`]), after it gave up its rights ([`confine`]). What
-//! they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and neither can change
-//! ([`shared`], [`freight`]).
+//! ask a process ([`child`]; what it asks back: [`desk`]) that loads the real one and serves it ([`serve`]), after it gave up its
+//! rights ([`confine`]). What they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and
+//! neither can change ([`shared`], [`freight`]), and on devices in copies ([`rooms`]).
 
 mod child;
 mod confine;
+mod desk;
 mod freight;
 mod link;
 mod log;
 mod remote;
 mod remote_objects;
+mod rooms;
 mod serve;
 mod serve_objects;
+mod serve_rooms;
 mod shared;
 mod wire;
 
@@ -101,9 +104,12 @@ pub struct Program {
     pub environment: Vec<(OsString, OsString)>,
 }
 
-/// What a process of a plugin has of this one's environment, where this one listens to it: how to find libraries and to speak, and what sanitizers are told.
-pub const INHERITED: [&str; 8] = [
+/// What a process of a plugin has of this one's environment, where this one listens to it: how to find
+/// libraries, which CUDA device is which, how to speak, and what sanitizers are told.
+pub const INHERITED: [&str; 10] = [
     "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
     "LANG",
     "LC_ALL",
     "TZ",
@@ -121,6 +127,9 @@ pub fn serve_with(program: Program) {
     // Later ones lose, as documented.
     let _ = OWN.set(program);
 }
+
+/// What a process is told its device by, if it is to have one: before it reads anything it gives up what it needs to start one.
+const DEVICE_VARIABLE: &str = "CROSSDOCK_ISOLATED_DEVICE";
 
 /// What the command is told, to serve a plugin.
 pub const ARGUMENT: &str = "isolated-plugin";

@@ -5,17 +5,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{Level, export_batch, import_batch, import_field_ref, validate};
-use crossdock_memory::{Memory, Stream};
+use crossdock_memory::Memory;
+use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
 };
 
-use super::child::{Child, Decoding, Isolated};
+use super::child::{Child, Isolated};
+use super::desk::Decoding;
 use super::freight::{BatchParts, TreeParts, write_schema};
 use super::remote_objects::{RemoteStream, RemoteWriter, handed};
+use super::rooms::{Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{Answer, CallParts, FormatParts, Order, SinkParts};
+use crate::host_object::HostObject;
+use crate::session::WeakSession;
 
 /// An instance in another process.
 pub struct Remote {
@@ -31,7 +36,7 @@ pub struct Remote {
 pub struct Place {
     pub child: Arc<Child>,
     pub memory: Memory,
-    pub stream: Stream,
+    pub streams: Streams,
 }
 
 /// An answer that belongs to another question.
@@ -41,8 +46,18 @@ pub fn strange() -> Error {
 
 impl Place {
     /// Asks without arrays.
-    pub fn ask(&self, order: &Order, call: Option<(&Call<'_>, CallParts)>) -> Result<(Answer, Incoming)> {
-        self.child.ask(order, &Outgoing::default(), call)
+    pub fn ask(&self, order: Order, call: Option<(&Call<'_>, CallParts)>) -> Result<(Answer, Incoming)> {
+        self.ask_with(order, &Outgoing::default(), call)
+    }
+
+    /// Asks with arrays, or for them.
+    pub fn ask_with(
+        &self,
+        order: Order,
+        files: &Outgoing,
+        call: Option<(&Call<'_>, CallParts)>,
+    ) -> Result<(Answer, Incoming)> {
+        self.child.ask_with(order, files, call, self.streams.on_device())
     }
 
     /// A batch that came, for the rest of the host. What another process says of its arrays is looked at closely, for nobody here
@@ -54,23 +69,41 @@ impl Place {
         files: &Incoming,
     ) -> Result<Owned<abi::Batch>> {
         let batch = parts.read(schema, files)?;
-        validate(&batch, Level::Full, &self.stream)?;
-        export_batch(&batch, false, &self.stream)
+        let stream = self.streams.of(batch.device());
+        validate(&batch, Level::Full, stream)?;
+        export_batch(&batch, false, stream)
     }
 }
 
 impl Remote {
     /// Makes an instance in the plugin's process, which is started if it does not run.
-    pub fn create(of: &Isolated, host: &Host, settings: SessionSettings) -> Result<Self> {
+    pub fn create(
+        of: &Isolated,
+        name: &str,
+        backend: &Backend,
+        host: &Host,
+        settings: SessionSettings,
+    ) -> Result<Self> {
         let memory = Memory::from_host(host)?;
-        let stream = memory.default_stream(Device::CPU)?;
-        let at = Place { child: of.child(settings.memory_limit_bytes)?, memory, stream };
-        let (answer, _) = at.ask(&Order::Create(settings.into()), None)?;
+        let device = Some(settings.device).filter(|device| device.r#type == abi::DEVICE_CUDA);
+        let on_device = device.map(|device| memory.default_stream(device)).transpose()?;
+        let streams = Streams::new(memory.default_stream(Device::CPU)?, on_device);
+        let rooms = |device| {
+            let account = backend.account(&format!("{name} (its process)"));
+            // One of its own: the process may outlive this instance.
+            let object = HostObject::new(name, account.clone(), settings, WeakSession::default());
+            // SAFETY: the object is alive, and the handle retains it.
+            let memory = Memory::from_host(&unsafe { Host::retain(object.as_ptr()) }?)?;
+            Ok(Rooms::new(backend.clone(), account, memory.default_stream(device)?))
+        };
+        let child = of.child(device, settings.memory_limit_bytes, backend.trace(), rooms)?;
+        let at = Place { child, memory, streams };
+        let (answer, _) = at.ask(Order::Create(settings.into()), None)?;
         let Answer::Instance { number, importer, exporter, encodings } = answer else {
             return Err(strange());
         };
-        let Place { child, memory, stream } = at.clone();
-        child.desk.add_instance(number, Decoding { host: host.clone(), memory, stream });
+        let Place { child, memory, streams } = at.clone();
+        child.desk.add_instance(number, Decoding { host: host.clone(), memory, streams });
         let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
             Some(parts?.into_iter().map(Format::from).collect())
         };
@@ -151,7 +184,7 @@ impl Importer for Remote {
             schema: schema.map(write_schema).transpose()?,
             options: pairs(options),
         };
-        let (answer, _) = self.at.child.ask(&order, &files, Some((call, parts)))?;
+        let (answer, _) = self.at.child.ask(order, &files, Some((call, parts)))?;
         let Answer::Stream { number, schema } = answer else { return Err(strange()) };
         Ok(Box::new(RemoteStream::new(self.at.clone(), number, &schema, source)?))
     }
@@ -179,7 +212,7 @@ impl Exporter for Remote {
             from: from.into(),
             options: pairs(options),
         };
-        match self.at.ask(&order, Some((call, parts)))? {
+        match self.at.ask(order, Some((call, parts)))? {
             (Answer::Plan(plan), _) => plan.into_iter().map(ColumnPlan::try_from).collect(),
             _ => Err(strange()),
         }
@@ -206,7 +239,7 @@ impl Exporter for Remote {
             options: pairs(options),
             sink: SinkParts { number, name },
         };
-        match self.at.ask(&order, Some((call, parts))) {
+        match self.at.ask(order, Some((call, parts))) {
             Ok((Answer::Writer(writer), _)) => RemoteWriter::new(self.at.clone(), writer, &schema, number)
                 .map(|writer| Box::new(writer) as Box<dyn BatchWriter>),
             other => {
@@ -224,7 +257,7 @@ impl Encoding for Remote {
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {
         let (tree, files) = tree_of(node)?;
-        match self.at.child.ask(&Order::Check { instance: self.instance, tree }, &files, None)? {
+        match self.at.child.ask(Order::Check { instance: self.instance, tree }, &files, None)? {
             (Answer::Done, _) => Ok(()),
             _ => Err(strange()),
         }
@@ -232,7 +265,7 @@ impl Encoding for Remote {
 
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>> {
         let (tree, files) = tree_of(node)?;
-        match self.at.child.ask(&Order::Size { instance: self.instance, tree }, &files, None)? {
+        match self.at.child.ask(Order::Size { instance: self.instance, tree }, &files, None)? {
             (Answer::Size(bytes), _) => Ok(bytes),
             _ => Err(strange()),
         }
@@ -240,18 +273,26 @@ impl Encoding for Remote {
 
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let (tree, files) = tree_of(node)?;
-        let (answer, _) = self.at.child.ask(&Order::Lower { instance: self.instance, tree }, &files, None)?;
+        let (answer, _) = self.at.child.ask(Order::Lower { instance: self.instance, tree }, &files, None)?;
         let Answer::Program(program) = answer else { return Err(strange()) };
         let operator = |(code, index, a, b)| Operator::of(abi::Operator { code, index, a, b });
         Ok(program.and_then(|program| program.into_iter().map(operator).collect()))
     }
 
-    fn plan(&self, node: EncodedNode<'_>, _: Device) -> Result<DecodePlan> {
+    fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {
         let (tree, files) = tree_of(node)?;
-        // It has the CPU alone.
-        let order = Order::PlanDecoding { instance: self.instance, tree, wanted: Device::CPU.into() };
-        match self.at.child.ask(&order, &files, None)? {
-            (Answer::DecodePlan { device, decoded }, _) => Ok(DecodePlan { device: device.into(), decoded }),
+        let wanted = self.at.child.device_near(wanted).into();
+        let order = Order::PlanDecoding { instance: self.instance, tree, wanted };
+        match self.at.child.ask(order, &files, None)? {
+            (Answer::DecodePlan { device, decoded }, _) => {
+                let device = Device::from(device);
+                if !self.at.child.has(device) {
+                    return Err(Error::bad_data(format!(
+                        "it would decode on {device}, which its process has not"
+                    )));
+                }
+                Ok(DecodePlan { device, decoded })
+            }
             _ => Err(strange()),
         }
     }
@@ -262,18 +303,19 @@ impl Encoding for Remote {
         node: EncodedNode<'_>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
-        let (tree, mut files) = tree_of(node)?;
+        let mut files = self.at.child.outgoing();
+        let tree = TreeParts::write(node, &mut files)?;
         let mut parts = Vec::new();
         for (batch, index) in below.into_iter().zip(node.index() + 1..) {
             let part = batch.map(|batch| {
                 let batch = import_batch(batch, &column_schema(node.at(index)?)?, &self.at.memory)?;
-                BatchParts::write(batch, &self.at.stream, &mut files)
+                BatchParts::write(batch, &self.at.streams, &mut files)
             });
             parts.push(part.transpose()?);
         }
         let told = self.at.child.call(call);
         let order = Order::Decode { instance: self.instance, call: told, tree, below: parts };
-        match self.at.child.ask(&order, &files, Some((call, told)))? {
+        match self.at.ask_with(order, &files, Some((call, told)))? {
             (Answer::Batch(Some(batch)), files) => self.at.landed(batch, &column_schema(node)?, &files),
             _ => Err(strange()),
         }

@@ -60,7 +60,7 @@ impl BatchStream for RemoteStream {
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let parts = self.at.child.call(call);
         let order = Order::Next { stream: self.number, call: parts };
-        match self.at.ask(&order, Some((call, parts)))? {
+        match self.at.ask(order, Some((call, parts)))? {
             (Answer::Batch(batch), files) => {
                 batch.map(|batch| self.at.landed(batch, &self.schema, &files)).transpose()
             }
@@ -92,12 +92,12 @@ impl RemoteWriter {
 
 impl BatchWriter for RemoteWriter {
     fn write(&mut self, call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        let mut files = Outgoing::default();
+        let mut files = self.at.child.outgoing();
         let batch = import_batch(batch, &self.schema, &self.at.memory)?;
-        let batch = BatchParts::write(batch, &self.at.stream, &mut files)?;
+        let batch = BatchParts::write(batch, &self.at.streams, &mut files)?;
         let parts = self.at.child.call(call);
         let order = Order::Write { writer: self.number, call: parts, batch };
-        match self.at.child.ask(&order, &files, Some((call, parts)))? {
+        match self.at.child.ask(order, &files, Some((call, parts)))? {
             (Answer::Done, _) => Ok(Vec::new()),
             _ => Err(strange()),
         }
@@ -106,7 +106,7 @@ impl BatchWriter for RemoteWriter {
     fn finish(&mut self, call: &Call<'_>) -> Result<Vec<Capsule>> {
         let parts = self.at.child.call(call);
         let order = Order::Finish { writer: self.number, call: parts };
-        match self.at.ask(&order, Some((call, parts)))? {
+        match self.at.ask(order, Some((call, parts)))? {
             (Answer::Done, _) => Ok(Vec::new()),
             _ => Err(strange()),
         }

@@ -9,25 +9,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use crossdock_arrays::{export_batch, import_batch, import_schema};
-use crossdock_memory_backend::{Backend, BackendBuilder};
+use crossdock_memory_backend::{Backend, BackendBuilder, Record, Trace};
 use crossdock_plugin_api::{
-    CallSettings, CancelFlag, Device, EncodedArray, Error, Input, Options, Result, Sink, Source,
+    CallSettings, CancelFlag, Device, EncodedArray, Error, Input, Options, Owned, Result, Sink, Source, abi,
 };
 
+use super::DEVICE_VARIABLE;
 use super::confine::{confine, limit};
 use super::freight::{BatchParts, TreeParts, read_schema, write_schema};
 use super::link::{Lane, Lanes, Message, Reply};
 use super::log::Teller;
 use super::remote::column_schema;
+use super::rooms::{Lender, RoomParts, Streams};
 use super::serve_objects::{Ask, HandedSink, HandedSource, OpenStream, OpenWriter};
+use super::serve_rooms::HostRooms;
 use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish};
+use super::wire::{
+    self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish, With,
+};
 use crate::discovery::Search;
 use crate::host::Host;
 use crate::janitor;
 use crate::load::Handed;
 use crate::plugin::Plugin;
 use crate::session::Session;
+use crate::traced::{self, Maker};
 
 /// Serves the host that started this process as [`Program`](super::Program) says, over standard input, until that closes it. It
 /// gives up what a plugin has no use for first: files, network, other processes.
@@ -52,7 +58,8 @@ fn run() -> Result<std::convert::Infallible> {
     is_socket.map_err(|error| failed("standard input is no socket", error))?;
     let nothing = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("cannot close standard input", error))?;
-    let confined = confine();
+    let device = std::env::var(DEVICE_VARIABLE).ok().map(|name| name.parse::<Device>()).transpose();
+    let device = device.and_then(|device| confine(device).map(|()| device));
     let (receiver, sender) = (Lane::from(control.try_clone()?), Lane::from(control));
     // The host has its own reasons to be slow.
     let ask = Arc::new(Ask(Lanes::new(sender, Duration::from_secs(24 * 60 * 60))?));
@@ -60,7 +67,7 @@ fn run() -> Result<std::convert::Infallible> {
     let tell = move |level, message| told.tell(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
     let _ = tracing::subscriber::set_global_default(Teller(tell));
-    let server = Arc::new(Server::new(ask, confined));
+    let server = Arc::new(Server::new(ask, device));
     while let Ok(Some(message)) = receiver.receive() {
         if message.files.is_empty() {
             server.heed(&message.bytes);
@@ -88,8 +95,8 @@ const END: Duration = Duration::from_secs(1);
 
 struct Server {
     ask: Arc<Ask>,
-    /// Whether a plugin may be loaded here.
-    confined: Result<()>,
+    /// Whether a plugin may be loaded here, and what it has beside the CPU.
+    device: Result<Option<Device>>,
     host: OnceLock<(Host, String)>,
     instances: Numbered<Arc<Instance>>,
     streams: Numbered<Arc<Mutex<OpenStream>>>,
@@ -127,13 +134,27 @@ pub struct Instance {
     // Before the session in which it is.
     plugin: Arc<Plugin>,
     pub session: Session,
+    streams: Streams,
+    rooms: Option<Arc<HostRooms>>,
+}
+
+/// What came with a question.
+struct Came {
+    files: Vec<OwnedFd>,
+    rooms: Vec<RoomParts>,
+}
+
+fn streams_of(session: &Session) -> Result<Streams> {
+    let on = session.stream().clone();
+    let cpu = session.memory().default_stream(Device::CPU)?;
+    Ok(Streams::new(cpu, Some(on).filter(|stream| stream.device() != Device::CPU)))
 }
 
 impl Server {
-    fn new(ask: Arc<Ask>, confined: Result<()>) -> Self {
+    fn new(ask: Arc<Ask>, device: Result<Option<Device>>) -> Self {
         let (instances, streams, writers) = (Numbered::new(), Numbered::new(), Numbered::new());
         let (host, calls, next) = (OnceLock::new(), Numbered::new(), AtomicU64::new(1));
-        Self { ask, confined, host, instances, streams, writers, calls, next }
+        Self { ask, device, host, instances, streams, writers, calls, next }
     }
 
     fn number(&self) -> u64 {
@@ -151,18 +172,28 @@ impl Server {
 
     fn answer(&self, message: Message) -> Reply {
         let mut files = Outgoing::default();
-        let answer = wire::read(&message.bytes).and_then(|order| self.obey(order, message.files, &mut files));
-        let sent = answer.and_then(|answer| Ok((answer, files.into_files()?)));
+        let read = wire::read::<(Order, Vec<RoomParts>)>(&message.bytes);
+        let answer = read.and_then(|(order, rooms)| {
+            let came = Came { files: message.files, rooms };
+            self.obey(order, came, &mut files)
+        });
+        let rooms = files.rooms().to_vec();
+        let sent =
+            answer.and_then(|message| Ok((With { message, rooms: rooms.clone() }, files.into_files()?)));
+        if sent.is_err() {
+            self.ask.end_rooms(&rooms);
+        }
         let (answer, files) = sent.map_or_else(|error| (Err(error), Vec::new()), |(a, files)| (Ok(a), files));
         let bytes = wire::write(&answer.map_err(Failure::from)).unwrap_or_default();
         Reply { bytes, files, ..Reply::default() }
     }
 
     /// Does what it is asked, where `files` came and `to` go with the answer.
-    fn obey(&self, order: Order, files: Vec<OwnedFd>, to: &mut Outgoing) -> Result<Answer> {
+    fn obey(&self, order: Order, came: Came, to: &mut Outgoing) -> Result<Answer> {
         match order {
-            Order::Load { version, who, memory_limit_bytes } => {
-                self.load(&version, who, memory_limit_bytes, files)?;
+            Order::Load { version, who, memory_limit_bytes, recorded_from } => {
+                let trace = recorded_from.map(|began| self.trace(began));
+                self.load(&version, who, memory_limit_bytes, trace, came.files)?;
             }
             Order::Create(settings) => return self.create(settings),
             Order::Destroy(instance) => self.instances.remove(instance),
@@ -170,15 +201,15 @@ impl Server {
             Order::EndWriter(writer) => self.writers.remove(writer),
             Order::Open { instance, call, format, input, schema, options } => {
                 let at = self.instances.get(instance)?;
-                let source = HandedSource::new(input, &Incoming::of_the_host(files)?, self.ask.clone());
+                let source = HandedSource::new(input, &Incoming::of_the_host(came.files)?, self.ask.clone());
                 let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
                 let input = Input::Source(Source::new(Arc::new(source)));
                 let options = wishes(options);
                 let called = self.called(call);
                 let importer = at.plugin.importer().map_err(internal)?;
-                let mut stream =
-                    importer.open(&called.settings, &format, input, schema.as_ref(), &options)?;
-                let schema = stream.schema()?;
+                let open = || importer.open(&called.settings, &format, input, schema.as_ref(), &options);
+                let mut stream = at.call("importer.open", open)?;
+                let schema = at.call("stream.get_schema", || stream.schema())?;
                 let (bytes, schema) = (write_schema(&schema)?, Arc::new(import_schema(&schema)?));
                 let number = self.number();
                 self.streams.all().insert(number, Arc::new(Mutex::new(OpenStream { stream, schema, at })));
@@ -188,21 +219,25 @@ impl Server {
                 let stream = self.streams.get(stream)?;
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
                 let called = self.called(call);
-                let Some(batch) = stream.stream.next(&called.settings)? else {
+                let OpenStream { stream, schema, at } = &mut *stream;
+                let Some(batch) = at.call("stream.get_next", || {
+                    Ok(stream.next(&called.settings)?.map(|batch| at.crossing(batch, Maker::Plugin)))
+                })?
+                else {
                     return Ok(Answer::Batch(None));
                 };
-                let session = &stream.at.session;
-                let batch = import_batch(batch, &stream.schema, session.memory())?;
-                return BatchParts::write(batch, session.stream(), to)
-                    .map(|batch| Answer::Batch(Some(batch)));
+                let batch = import_batch(batch, schema, at.session.memory())?;
+                *to = at.outgoing();
+                return BatchParts::write(batch, &at.streams, to).map(|batch| Answer::Batch(Some(batch)));
             }
             Order::Plan { instance, call, format, schema, from, options } => {
                 let at = self.instances.get(instance)?;
                 let (schema, _) = read_schema(&schema)?;
                 let called = self.called(call);
                 let exporter = at.plugin.exporter().map_err(internal)?;
-                let plan =
-                    exporter.plan(&called.settings, &format, &schema, from.into(), &wishes(options))?;
+                let options = wishes(options);
+                let plan = || exporter.plan(&called.settings, &format, &schema, from.into(), &options);
+                let plan = at.call("exporter.plan", plan)?;
                 return Ok(Answer::Plan(plan.into_iter().map(PlanParts::from).collect()));
             }
             Order::Begin { instance, call, format, schema, options, sink } => {
@@ -211,7 +246,9 @@ impl Server {
                 let sink = Sink::new(Box::new(HandedSink::new(sink, self.ask.clone())));
                 let called = self.called(call);
                 let exporter = at.plugin.exporter().map_err(internal)?;
-                let writer = exporter.begin(&called.settings, &format, &raw, &wishes(options), Some(sink))?;
+                let options = wishes(options);
+                let begin = || exporter.begin(&called.settings, &format, &raw, &options, Some(sink));
+                let writer = at.call("exporter.begin", begin)?;
                 let number = self.number();
                 let open = OpenWriter { writer: Some(writer), schema, at };
                 self.writers.all().insert(number, Arc::new(Mutex::new(open)));
@@ -220,12 +257,12 @@ impl Server {
             Order::Write { writer, call, batch } => {
                 let writer = self.writers.get(writer)?;
                 let mut open = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                let batch = batch.read(&open.schema, &Incoming::of_the_host(files)?)?;
-                let batch = export_batch(&batch, false, open.at.session.stream())?;
+                let batch = batch.read(&open.schema, &open.at.incoming(came)?)?;
+                let batch = export_batch(&batch, false, open.at.streams.of(batch.device()))?;
                 let called = self.called(call);
-                let writer =
-                    open.writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
-                writer.write(&called.settings, batch)?;
+                let OpenWriter { writer, at, .. } = &mut *open;
+                let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
+                at.call("writer.write", || writer.write(&called.settings, at.crossing(batch, Maker::Host)))?;
             }
             Order::Finish { writer, call } => {
                 let writer = self.writers.get(writer)?;
@@ -233,30 +270,36 @@ impl Server {
                 let called = self.called(call);
                 let writer =
                     open.writer.take().ok_or_else(|| Error::invalid_argument("finish was called before"))?;
-                writer.finish(&called.settings)?;
+                open.at.call("writer.finish", || writer.finish(&called.settings))?;
             }
             Order::Check { instance, tree } => {
-                let (at, tree) = self.tree(instance, tree, files)?;
-                at.encoding()?.check(&tree, 0)?;
+                let (at, tree) = self.tree(instance, tree, came)?;
+                let encoding = at.encoding()?;
+                at.call("encoding.check", || encoding.check(&tree, 0))?;
             }
             Order::Size { instance, tree } => {
-                let (at, tree) = self.tree(instance, tree, files)?;
-                return at.encoding()?.size(&tree, 0).map(Answer::Size);
+                let (at, tree) = self.tree(instance, tree, came)?;
+                let encoding = at.encoding()?;
+                return at.call("encoding.size", || encoding.size(&tree, 0)).map(Answer::Size);
             }
             Order::Lower { instance, tree } => {
-                let (at, tree) = self.tree(instance, tree, files)?;
-                let program = at.encoding()?.lower(&tree, 0)?;
+                let (at, tree) = self.tree(instance, tree, came)?;
+                let encoding = at.encoding()?;
+                let program = at.call("encoding.lower", || encoding.lower(&tree, 0))?;
                 let parts = |raw: crossdock_plugin_api::abi::Operator| (raw.code, raw.index, raw.a, raw.b);
                 let parts = program.map(|program| program.into_iter().map(|o| parts(o.raw())).collect());
                 return Ok(Answer::Program(parts));
             }
             Order::PlanDecoding { instance, tree, wanted } => {
-                let (at, tree) = self.tree(instance, tree, files)?;
-                return at.encoding()?.plan(&tree, 0, wanted.into()).map(Answer::from);
+                let (at, tree) = self.tree(instance, tree, came)?;
+                let encoding = at.encoding()?;
+                let plan = || encoding.plan(&tree, 0, wanted.into());
+                return at.call("encoding.plan", plan).map(Answer::from);
             }
             Order::Decode { instance, call, tree, below } => {
                 let at = self.instances.get(instance)?;
-                let files = Incoming::of_the_host(files)?;
+                let files = at.incoming(came)?;
+                *to = at.outgoing();
                 let tree = tree.read(&files)?;
                 return self.decode(&at, call, &tree, below, &files, to);
             }
@@ -264,22 +307,40 @@ impl Server {
         Ok(Answer::Done)
     }
 
-    fn load(&self, version: &str, who: String, memory_limit: u64, files: Vec<OwnedFd>) -> Result<()> {
+    /// Has calls recorded by the host, which began to do so then.
+    fn trace(&self, began: Duration) -> Arc<Trace> {
+        let ask = self.ask.clone();
+        let tell = move |record: Record<'_>| {
+            let Record { thread, ns, moment } = record;
+            ask.tell(&Wish::Record { thread, ns, moment: moment.into() });
+        };
+        Arc::new(Trace::of_another(began, tell))
+    }
+
+    fn load(
+        &self,
+        version: &str,
+        who: String,
+        memory_limit: u64,
+        trace: Option<Arc<Trace>>,
+        files: Vec<OwnedFd>,
+    ) -> Result<()> {
         let own = env!("CARGO_PKG_VERSION");
         if version != own {
             return Err(Error::version(format!(
                 "the program that runs isolated plugins is of crossdock {own}, the host of {version}: install them together"
             )));
         }
-        self.confined.clone()?;
+        let device = self.device.clone()?;
         let mut files = files.into_iter();
         let (Some(file), None) = (files.next(), files.next()) else {
             return Err(Error::invalid_argument("a plugin comes in one file"));
         };
         let handed = Handed::new(File::from(file), who);
-        limit(memory_limit)?;
+        limit(memory_limit, device.is_some())?;
         let limit = usize::try_from(memory_limit).ok().filter(|limit| *limit > 0);
-        let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes).build();
+        let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes);
+        let backend = trace.into_iter().fold(backend, BackendBuilder::trace).build();
         let host = Host::builder().search(Search::nowhere().handed(handed)).backend(backend).build();
         let host = host.map_err(internal)?;
         let name = host.plugins().next().map(|metadata| metadata.name.clone());
@@ -294,32 +355,34 @@ impl Server {
         let (host, name) = self.host.get().ok_or_else(none)?;
         let (number, ask) = (self.number(), self.ask.clone());
         // Instances of other plugins are the host's.
-        let stream = host.session().open().map_err(internal)?.stream().clone();
-        let decoder = Arc::new(move |array| ask.decode(number, array, &stream));
-        let session = host.session().decoder(decoder).open().map_err(internal)?;
+        let device = self.device.clone()?;
+        let open = || host.session().device(device.unwrap_or(Device::CPU));
+        let streams = streams_of(&open().open().map_err(internal)?)?;
+        let rooms = HostRooms::new(ask.clone(), host.backend().clone(), &streams).map(Arc::new);
+        let (for_decoder, own) = (rooms.clone(), streams.clone());
+        let decoder =
+            Arc::new(move |device, array| ask.decode(number, device, array, &own, for_decoder.as_ref()));
+        let session = open().decoder(decoder).open().map_err(internal)?;
         let settings = crossdock_plugin_api::SessionSettings {
-            device: Device::CPU,
+            device: device.unwrap_or(Device::CPU),
             memory_limit_bytes: settings.memory_limit_bytes,
             threads: settings.threads.max(1) as usize,
         };
         let plugin = session.instance(name, name, settings).map_err(internal)?;
         let formats = |formats: &[crossdock_plugin_api::Format], is_there: bool| {
-            is_there.then(|| formats.iter().map(FormatParts::from).collect())
+            is_there.then(|| formats.iter().map(|format| FormatParts::of(format, device.is_some())).collect())
         };
         let importer = formats(plugin.importer_formats(), plugin.importer().is_ok());
         let exporter = formats(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().is_some().then(|| plugin.encodings().to_vec());
-        self.instances.all().insert(number, Arc::new(Instance { plugin, session }));
+        self.instances.all().insert(number, Arc::new(Instance { plugin, session, streams, rooms }));
         Ok(Answer::Instance { number, importer, exporter, encodings })
     }
 
-    fn tree(
-        &self,
-        instance: u64,
-        tree: TreeParts,
-        files: Vec<OwnedFd>,
-    ) -> Result<(Arc<Instance>, EncodedArray)> {
-        Ok((self.instances.get(instance)?, tree.read(&Incoming::of_the_host(files)?)?))
+    fn tree(&self, instance: u64, tree: TreeParts, came: Came) -> Result<(Arc<Instance>, EncodedArray)> {
+        let at = self.instances.get(instance)?;
+        let tree = tree.read(&at.incoming(came)?)?;
+        Ok((at, tree))
     }
 
     fn decode(
@@ -331,17 +394,22 @@ impl Server {
         files: &Incoming,
         to: &mut Outgoing,
     ) -> Result<Answer> {
-        let (memory, stream) = (at.session.memory(), at.session.stream());
+        let memory = at.session.memory();
         let given = |(batch, index): (Option<BatchParts>, usize)| {
             let Some(batch) = batch else { return Ok(None) };
             let batch = batch.read(&column_schema(tree.node(index)?)?, files)?;
-            export_batch(&batch, false, stream).map(Some)
+            export_batch(&batch, false, at.streams.of(batch.device())).map(Some)
         };
         let below = below.into_iter().zip(1..).map(given).collect::<Result<_>>()?;
         let called = self.called(call);
-        let batch = at.encoding()?.decode(&called.settings, tree, 0, below)?;
+        let encoding = at.encoding()?;
+        let decode = || {
+            let batch = encoding.decode(&called.settings, tree, 0, below)?;
+            Ok(at.crossing(batch, Maker::Plugin))
+        };
+        let batch = at.call("encoding.decode", decode)?;
         let batch = import_batch(batch, &column_schema(tree.root()?)?, memory)?;
-        BatchParts::write(batch, stream, to).map(|batch| Answer::Batch(Some(batch)))
+        BatchParts::write(batch, &at.streams, to).map(|batch| Answer::Batch(Some(batch)))
     }
 
     /// A call, of which the host hears, and which it can cancel.
@@ -368,6 +436,28 @@ impl Drop for Called<'_> {
 }
 
 impl Instance {
+    /// A batch that crosses in a call.
+    fn crossing(&self, batch: Owned<abi::Batch>, maker: Maker) -> Owned<abi::Batch> {
+        traced::crossing(batch, self.plugin.account(), maker)
+    }
+
+    /// A call of the plugin, recorded where calls are.
+    fn call<T>(&self, what: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.plugin.account().call(what, f)
+    }
+
+    /// A message in which arrays on the device stay there.
+    fn outgoing(&self) -> Outgoing {
+        Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>))
+    }
+
+    fn incoming(&self, came: Came) -> Result<Incoming> {
+        match &self.rooms {
+            Some(rooms) => rooms.incoming(came.files, &came.rooms),
+            None => Incoming::of_the_host(came.files),
+        }
+    }
+
     fn encoding(&self) -> Result<crossdock_plugin_api::EncodingHandle<'_>> {
         self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
     }

@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::export_batch;
-use crossdock_memory::Stream;
 use crossdock_plugin_api::{
-    BatchStreamHandle, ByteSink, ByteSource, EncodedArray, Error, Owned, Progress, Result, WriterHandle, abi,
+    BatchStreamHandle, ByteSink, ByteSource, Device, EncodedArray, Error, Owned, Progress, Result,
+    WriterHandle, abi,
 };
 
 use super::freight::TreeParts;
 use super::link::Lanes;
 use super::remote::column_schema;
+use super::rooms::{Lender, RoomParts, Streams};
 use super::serve::Instance;
+use super::serve_rooms::HostRooms;
 use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Failure, Grant, InputParts, SinkParts, Wish};
+use super::wire::{self, Failure, Grant, InputParts, SinkParts, Wish, With};
 use crate::source::{Mapping, read_from};
 
 /// Bytes that are asked for, or sent, at once.
@@ -51,7 +53,7 @@ impl Ask {
         Ok((grant, rest))
     }
 
-    fn ask_with(
+    pub fn ask_with(
         &self,
         wish: &Wish,
         after: &[u8],
@@ -63,14 +65,36 @@ impl Ask {
         Ok((grant?, answer.bytes.split_off(head), answer.files))
     }
 
-    /// Has the session that an instance belongs to decode an array.
-    pub fn decode(&self, instance: u64, array: EncodedArray, stream: &Stream) -> Result<Owned<abi::Batch>> {
-        let mut files = Outgoing::default();
+    /// Has the session that an instance belongs to decode an array for a device.
+    pub fn decode(
+        &self,
+        instance: u64,
+        device: Device,
+        array: EncodedArray,
+        streams: &Streams,
+        rooms: Option<&Arc<HostRooms>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let mut files = Outgoing::to(rooms.map(|rooms| rooms.clone() as Arc<dyn Lender>));
         let schema = column_schema(array.root()?)?;
         let tree = TreeParts::write(array.root()?, &mut files)?;
-        let (grant, _, files) = self.ask_with(&Wish::Decode { instance, tree }, &[], &files)?;
-        let Grant::Batch(batch) = grant else { return Err(Error::internal("the host gave no batch")) };
-        export_batch(&batch.read(&schema, &Incoming::of_the_host(files)?)?, false, stream)
+        let told = files.rooms().to_vec();
+        let wish = Wish::Decode { instance, device: device.into(), tree, rooms: told };
+        let granted = self.ask_with(&wish, &[], &files);
+        let (grant, _, files) = granted.inspect_err(|_| self.end_rooms(files.rooms()))?;
+        let Grant::Batch(With { message, rooms: told }) = grant else {
+            return Err(Error::internal("the host gave no batch"));
+        };
+        let files = match rooms {
+            Some(rooms) => rooms.incoming(files, &told)?,
+            None => Incoming::of_the_host(files)?,
+        };
+        let batch = message.read(&schema, &files)?;
+        export_batch(&batch, false, streams.of(batch.device()))
+    }
+
+    /// Gives rooms back that were asked for, and that the host may not have taken anything from.
+    pub fn end_rooms(&self, rooms: &[RoomParts]) {
+        rooms.iter().for_each(|room| self.tell(&Wish::EndRoom(room.number)));
     }
 
     /// The same where an answer does not matter: where the host is gone, so is this process soon.

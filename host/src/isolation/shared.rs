@@ -15,6 +15,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_
 use serde::{Deserialize, Serialize};
 
 use super::link::MOST_FILES;
+use super::rooms::{Lender, RoomParts};
 use crate::source::Mapping;
 
 /// What nobody can do to a sealed file any more.
@@ -26,17 +27,25 @@ const ALIGNMENT: u64 = 64;
 /// No more is promised: that of a page.
 const MOST_ALIGNMENT: u64 = 4096;
 
-/// Where bytes lie: in which of a message's files.
+/// Where bytes lie: in which of a message's files, or of its rooms.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Place {
-    file: u32,
+    within: Within,
     offset: u64,
     /// How many.
     pub bytes: u64,
 }
 
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Within {
+    Nothing,
+    File(u32),
+    /// On the process's device.
+    Room(u32),
+}
+
 impl Place {
-    const NOWHERE: Self = Self { file: u32::MAX, offset: 0, bytes: 0 };
+    const NOWHERE: Self = Self { within: Within::Nothing, offset: 0, bytes: 0 };
 
     /// From the file's first byte on.
     pub fn offset(&self) -> u64 {
@@ -50,11 +59,20 @@ pub struct Outgoing {
     files: Vec<Sent>,
     /// The one that takes what lies in none, and how far it is written.
     own: Option<(u32, u64)>,
+    /// What takes buffers on a device there; without one they go as bytes of the host's.
+    lender: Option<Arc<dyn Lender>>,
+    rooms: Vec<RoomParts>,
+    /// For the next room, and where in it.
+    waiting: Vec<(Buffer, usize)>,
+    waiting_bytes: usize,
+    /// What the rooms are, until the message is answered.
+    kept: Vec<Buffer>,
 }
 
 enum Sent {
     Own(File),
     Mapped(Arc<Mapping>),
+    Room(OwnedFd),
 }
 
 impl AsFd for Sent {
@@ -62,11 +80,65 @@ impl AsFd for Sent {
         match self {
             Self::Own(file) => file.as_fd(),
             Self::Mapped(mapping) => mapping.file().as_fd(),
+            Self::Room(file) => file.as_fd(),
         }
     }
 }
 
 impl Outgoing {
+    /// A message in which buffers on the lender's device stay there.
+    pub fn to(lender: Option<Arc<dyn Lender>>) -> Self {
+        Self { lender, ..Self::default() }
+    }
+
+    /// Whether buffers of this device go as they are.
+    pub fn takes(&self, device: Device) -> bool {
+        self.lender.as_ref().is_some_and(|lender| lender.device() == device)
+    }
+
+    /// Sends a buffer on a device that is taken, to lie at a multiple of `alignment` (bytes, a power of two) in its room. It has to be
+    /// there until [`Outgoing::lend`] has it copied.
+    ///
+    /// # Errors
+    /// It is too much, or of unknown length.
+    pub fn place_on_device(&mut self, buffer: Buffer, alignment: u64) -> Result<Place> {
+        /// As the device aligns its own memory.
+        const APART: u64 = 256;
+        let unknown = || Error::internal("a buffer of unknown length was to be sent");
+        let bytes = buffer.len().ok_or_else(unknown)?;
+        let offset =
+            self.waiting_bytes.checked_next_multiple_of(alignment.clamp(APART, MOST_ALIGNMENT) as usize);
+        let range = offset.and_then(|offset| Some((offset, offset.checked_add(bytes)?)));
+        let (offset, end) =
+            range.ok_or_else(|| Error::out_of_memory("arrays of more bytes than there are"))?;
+        self.waiting_bytes = end;
+        self.waiting.push((buffer, offset));
+        let within = Within::Room(self.rooms.len() as u32);
+        Ok(Place { within, offset: offset as u64, bytes: bytes as u64 })
+    }
+
+    /// Copies what waits for it into a room, once for all of it.
+    ///
+    /// # Errors
+    /// There is no memory for them there, or the device fails.
+    pub fn lend(&mut self) -> Result<()> {
+        let (waiting, bytes) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.waiting_bytes));
+        let Some(lender) = self.lender.as_ref().filter(|_| !waiting.is_empty()) else { return Ok(()) };
+        let lent = lender.lend(&waiting, bytes)?;
+        let number = match (lent.number, lent.file) {
+            (_, Some(file)) => u64::from(self.push(Sent::Room(file))?),
+            (number, None) => number,
+        };
+        self.rooms.push(RoomParts { number, bytes: lent.bytes });
+        self.kept.extend(lent.kept);
+        Ok(())
+    }
+
+    /// The rooms of the message, by the numbers that its places have.
+    pub fn rooms(&self) -> &[RoomParts] {
+        &self.rooms
+    }
+
     /// Sends `bytes`, which will lie at a multiple of `alignment` (bytes, a power of two).
     ///
     /// # Errors
@@ -85,7 +157,7 @@ impl Outgoing {
             let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &mapping));
             let known = self.files.iter().position(is_it);
             let file = known.map_or_else(|| self.push(Sent::Mapped(mapping)), |known| Ok(known as u32))?;
-            return Ok(Place { file, offset, bytes: size });
+            return Ok(Place { within: Within::File(file), offset, bytes: size });
         }
         let no_room = |error: std::io::Error| {
             Error::out_of_memory(format!("{size} bytes of shared memory for an isolated plugin: {error}"))
@@ -103,7 +175,7 @@ impl Outgoing {
             own.write_all_at(bytes, offset).map_err(no_room)?;
         }
         self.own = Some((file, offset + size));
-        Ok(Place { file, offset, bytes: size })
+        Ok(Place { within: Within::File(file), offset, bytes: size })
     }
 
     fn push(&mut self, sent: Sent) -> Result<u32> {
@@ -135,9 +207,15 @@ impl Outgoing {
     }
 }
 
-/// The files of a message that came.
+/// The files and rooms of a message that came.
 #[derive(Default)]
-pub struct Incoming(Vec<ForeignOwnerOf>);
+pub struct Incoming {
+    /// `None` where it was a room.
+    files: Vec<Option<ForeignOwnerOf>>,
+    rooms: Vec<Buffer>,
+    /// Of the host, which is believed.
+    believed: bool,
+}
 
 struct ForeignOwnerOf {
     mapping: Arc<Mapping>,
@@ -147,7 +225,22 @@ struct ForeignOwnerOf {
 impl Incoming {
     /// Of those whom this process trusts to leave the files as they are.
     pub fn of_the_host(files: Vec<OwnedFd>) -> Result<Self> {
-        Self::new(files, |_| Ok(()))
+        Ok(Self { believed: true, ..Self::new(files, |_| Ok(()))? })
+    }
+
+    /// The same, without those that were taken out.
+    pub fn of_the_host_but(files: Vec<Option<OwnedFd>>) -> Result<Self> {
+        Ok(Self { believed: true, ..Self::of_those(files, |_| Ok(()))? })
+    }
+
+    /// The same with its rooms.
+    pub fn with_rooms(self, rooms: Vec<Buffer>) -> Self {
+        Self { rooms, ..self }
+    }
+
+    /// Whether the other side may speak of what cannot be seen here.
+    pub fn is_believed(&self) -> bool {
+        self.believed
     }
 
     /// Of a plugin: memory that nobody can change any more, or a file that this process has mapped itself.
@@ -162,6 +255,10 @@ impl Incoming {
     }
 
     fn new(files: Vec<OwnedFd>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
+        Self::of_those(files.into_iter().map(Some).collect(), check)
+    }
+
+    fn of_those(files: Vec<Option<OwnedFd>>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
         let take = |file: OwnedFd| {
             let file = Arc::new(File::from(file));
             let mapping = match Mapping::known(&file)? {
@@ -173,25 +270,35 @@ impl Incoming {
             };
             Ok(ForeignOwnerOf { owner: ForeignOwner::new(mapping.clone()), mapping })
         };
-        files.into_iter().map(take).collect::<Result<_>>().map(Self)
+        let files = files.into_iter().map(|file| file.map(take).transpose()).collect::<Result<_>>()?;
+        Ok(Self { files, rooms: Vec::new(), believed: false })
     }
 
-    /// The bytes there, on the CPU.
+    /// The bytes there: on the CPU, or on the device of a room.
     pub fn buffer(&self, place: Place) -> Result<Buffer> {
         static NOTHING: [u64; 8] = [0; 8];
-        if place.bytes == 0 {
-            let owner = ForeignOwner::new(());
-            // SAFETY: a constant.
-            return Ok(unsafe {
-                Buffer::foreign(&owner, Device::CPU, NOTHING.as_ptr() as u64, Some(0), Ready::Now)
-            });
-        }
-        let none = || Error::bad_data(format!("bytes in file {} of {} that came", place.file, self.0.len()));
-        let file = self.0.get(place.file as usize).ok_or_else(none)?;
-        let bytes = file.mapping.bytes();
         let outside = |_| Error::bad_data(format!("bytes at {}, outside shared memory", place.offset));
         let offset = usize::try_from(place.offset).map_err(outside)?;
         let size = usize::try_from(place.bytes).map_err(outside)?;
+        let number = match place.within {
+            Within::Room(room) => {
+                let came = self.rooms.len();
+                let none = || Error::bad_data(format!("bytes in room {room} of {came} that came"));
+                return self.rooms.get(room as usize).ok_or_else(none)?.slice(offset, size);
+            }
+            Within::File(file) if size > 0 => file,
+            _ if size > 0 => return Err(Error::bad_data(format!("{size} bytes that lie nowhere"))),
+            _ => {
+                let owner = ForeignOwner::new(());
+                // SAFETY: a constant.
+                return Ok(unsafe {
+                    Buffer::foreign(&owner, Device::CPU, NOTHING.as_ptr() as u64, Some(0), Ready::Now)
+                });
+            }
+        };
+        let none = || Error::bad_data(format!("bytes in file {number} of {} that came", self.files.len()));
+        let file = self.files.get(number as usize).and_then(Option::as_ref).ok_or_else(none)?;
+        let bytes = file.mapping.bytes();
         // SAFETY: mapped for reading as long as the owner has it.
         let whole = unsafe {
             Buffer::foreign(
@@ -207,7 +314,8 @@ impl Incoming {
 
     /// The whole mapping of the file there.
     pub fn mapping(&self, place: Place) -> Option<Arc<Mapping>> {
-        self.0.get(place.file as usize).map(|file| file.mapping.clone())
+        let Within::File(file) = place.within else { return None };
+        self.files.get(file as usize)?.as_ref().map(|file| file.mapping.clone())
     }
 }
 
@@ -300,8 +408,25 @@ mod tests {
         for (file, offset, bytes) in
             [(1, 0, 1), (0, 0, 101), (0, 100, 1), (0, u64::MAX, 2), (0, 1, u64::MAX), (7, 0, 1)]
         {
-            assert!(from.buffer(Place { file, offset, bytes }).is_err(), "{file} {offset} {bytes}");
+            for within in [Within::File(file), Within::Room(file), Within::Nothing] {
+                assert!(from.buffer(Place { within, offset, bytes }).is_err(), "{within:?} {offset} {bytes}");
+            }
         }
-        assert!(from.buffer(Place { file: 0, offset: 99, bytes: 1 }).is_ok());
+        assert!(from.buffer(Place { within: Within::File(0), offset: 99, bytes: 1 }).is_ok());
+    }
+
+    #[test]
+    fn places_outside_a_room_are_refused() {
+        let mut to = Outgoing::default();
+        let place = to.place(&[1; 100], 1).unwrap();
+        let room = Incoming::of_the_host(to.into_files().unwrap()).unwrap().buffer(place).unwrap();
+        let from = Incoming::of_a_plugin(Vec::new()).unwrap().with_rooms(vec![room]);
+        let at = |room, offset, bytes| from.buffer(Place { within: Within::Room(room), offset, bytes });
+        for (room, offset, bytes) in [(0, 0, 101), (0, 100, 1), (0, u64::MAX, 2), (0, 1, u64::MAX), (1, 0, 1)]
+        {
+            assert!(at(room, offset, bytes).is_err(), "{room} {offset} {bytes}");
+        }
+        assert_eq!(at(0, 99, 1).unwrap().len(), Some(1));
+        assert_eq!(at(0, 100, 0).unwrap().len(), Some(0));
     }
 }

@@ -1,6 +1,10 @@
 //! What a host and the process of an isolated plugin say to each other, as plain data: the words of crossdock.h, with numbers
 //! in the place of objects. Both are of one build, so nothing here is kept for others.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
+use crossdock_memory_backend::Moment;
 use crossdock_plugin_api::{
     CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result, SessionSettings,
     Validate, Verdict,
@@ -9,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::freight::{BatchParts, TreeParts};
+use super::rooms::RoomParts;
 use super::shared::Place;
 
 /// Without an answer, over the control socket; an empty message comes with a lane.
@@ -16,6 +21,13 @@ use super::shared::Place;
 pub enum Remark {
     /// The host wants this call to end.
     Cancel(u64),
+}
+
+/// What goes with arrays on the process's device.
+#[derive(Serialize, Deserialize)]
+pub struct With<T> {
+    pub message: T,
+    pub rooms: Vec<RoomParts>,
 }
 
 /// What the host asks of the process. Instances, streams and writers have the numbers that its answers gave them.
@@ -26,6 +38,8 @@ pub enum Order {
         version: String,
         who: String,
         memory_limit_bytes: u64,
+        /// When the host began to record calls, if it does.
+        recorded_from: Option<Duration>,
     },
     Create(Settings),
     Destroy(u64),
@@ -133,11 +147,20 @@ pub enum Wish {
         sink: u64,
     },
     EndSink(u64),
-    /// By the session that the instance belongs to.
+    /// By the session that the instance belongs to, for a device.
     Decode {
         instance: u64,
+        device: DeviceParts,
         tree: TreeParts,
+        rooms: Vec<RoomParts>,
     },
+    /// Device memory of so many bytes to put arrays into, which will be known by this number.
+    Room {
+        number: u64,
+        bytes: u64,
+    },
+    /// Nothing comes in it.
+    EndRoom(u64),
     Progress {
         call: u64,
         done: u64,
@@ -147,6 +170,43 @@ pub enum Wish {
         level: i32,
         message: String,
     },
+    /// A call that began or ended there, to be recorded.
+    Record {
+        thread: i32,
+        ns: u64,
+        moment: MomentParts,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+pub enum MomentParts {
+    Begin { plugin: String, what: String, is_callback: bool },
+    End { bytes: Option<u64>, error: Option<String> },
+}
+
+impl From<Moment<'_>> for MomentParts {
+    fn from(moment: Moment<'_>) -> Self {
+        match moment {
+            Moment::Begin { plugin, what, is_callback } => {
+                Self::Begin { plugin: plugin.into_owned(), what: what.into_owned(), is_callback }
+            }
+            Moment::End { bytes, error } => Self::End { bytes, error: error.map(Cow::into_owned) },
+        }
+    }
+}
+
+impl From<MomentParts> for Moment<'static> {
+    /// No name is as long as a process could make it.
+    fn from(parts: MomentParts) -> Self {
+        const MOST: usize = 1000;
+        let cut = |text: String| text.chars().take(MOST).collect();
+        match parts {
+            MomentParts::Begin { plugin, what, is_callback } => {
+                Self::Begin { plugin: cut(plugin), what: cut(what), is_callback }
+            }
+            MomentParts::End { bytes, error } => Self::End { bytes, error: error.map(cut) },
+        }
+    }
 }
 
 /// What the host answers.
@@ -155,7 +215,9 @@ pub enum Grant {
     Done,
     /// They follow.
     Bytes,
-    Batch(BatchParts),
+    Batch(With<BatchParts>),
+    /// Its file came along, and opens so many bytes.
+    Room(u64),
 }
 
 /// Either's answer, if it is none.
@@ -181,6 +243,7 @@ pub struct DeviceParts {
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct CallParts {
     pub number: u64,
+    pub device: DeviceParts,
     pub byte_budget: u64,
     pub validate_full: bool,
 }
@@ -208,6 +271,7 @@ pub struct FormatParts {
     capsules: Vec<String>,
     magics: Vec<(u64, Vec<u8>)>,
     endings: Vec<String>,
+    device_types: Vec<i32>,
     options: Vec<(String, String)>,
 }
 
@@ -272,15 +336,18 @@ impl From<SessionSettings> for Settings {
 }
 
 impl CallParts {
-    /// What a call on the CPU is told.
+    /// What the call is told.
     pub fn settings(self) -> CallSettings {
         let validate = if self.validate_full { Validate::Full } else { Validate::Layout };
-        CallSettings { byte_budget: self.byte_budget, validate, ..CallSettings::new(Device::CPU) }
+        CallSettings { byte_budget: self.byte_budget, validate, ..CallSettings::new(self.device.into()) }
     }
 }
 
-impl From<&Format> for FormatParts {
-    fn from(format: &Format) -> Self {
+impl FormatParts {
+    /// Its arrays are in host memory, wherever the plugin could have them, but where it has a device too.
+    pub fn of(format: &Format, has_device: bool) -> Self {
+        let on_host = vec![Device::CPU.r#type];
+        let device_types = if has_device { format.device_types.clone() } else { on_host };
         let options = format.options.iter().map(|o| (o.key.clone(), o.description.clone()));
         Self {
             name: format.name.clone(),
@@ -289,13 +356,13 @@ impl From<&Format> for FormatParts {
             capsules: format.capsules.clone(),
             magics: format.magics.clone(),
             endings: format.endings.clone(),
+            device_types,
             options: options.collect(),
         }
     }
 }
 
 impl From<FormatParts> for Format {
-    /// Its arrays are in host memory, wherever the plugin could have them.
     fn from(parts: FormatParts) -> Self {
         let option = |(key, description)| OptionInfo { key, description };
         Self {
@@ -305,7 +372,7 @@ impl From<FormatParts> for Format {
             capsules: parts.capsules,
             magics: parts.magics,
             endings: parts.endings,
-            device_types: vec![Device::CPU.r#type],
+            device_types: parts.device_types,
             options: parts.options.into_iter().map(option).collect(),
         }
     }

@@ -120,7 +120,7 @@ impl Metadata {
         }
         Ok(Self {
             version: parse("version", "a semantic version", &raw.version)?,
-            api_range: parse("api_range", "a range of versions like ^0.1.0", &raw.api_range)?,
+            api_range: parse("api_range", "a range of versions like ^1.0.0", &raw.api_range)?,
             abi: (raw.abi_major, raw.abi_minor),
             licence: text("licence", &raw.licence)?,
             toolchain: text("toolchain", &raw.toolchain)?,

@@ -10,7 +10,7 @@
 #define VERSION "1.0.0"
 #endif
 #ifndef RANGE
-#define RANGE "^0.1.0"
+#define RANGE CROSSDOCK_API_RANGE
 #endif
 #ifndef MAJOR
 #define MAJOR CROSSDOCK_ABI_MAJOR

@@ -7,7 +7,9 @@
 #![cfg(test)]
 #![allow(clippy::unwrap_used)]
 
+mod instances;
 mod janitor;
+mod ledger;
 mod reaper;
 mod resource;
 

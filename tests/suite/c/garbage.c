@@ -195,6 +195,6 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     CROSSDOCK_META_MAGIC, sizeof(crossdock_plugin_meta), CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, CROSSDOCK_META_N_SIZES,
-    "garbage", "0.1.0", "^0.1.0", "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
+    "garbage", "0.1.0", CROSSDOCK_API_RANGE, "Apache-2.0", "cc", "none", CROSSDOCK_IMPORTER_ID, "garbage-status", "",
     "answers garbage", CROSSDOCK_META_SIZES_INIT,
 };

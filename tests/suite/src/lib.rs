@@ -23,6 +23,21 @@ pub fn built_file(name: &str) -> PathBuf {
     path
 }
 
+/// A folder with the simulated CUDA driver, where the loader finds it; `None` where it was not built.
+pub fn simulated_driver() -> Option<PathBuf> {
+    let driver = built().join("libcrossdock_sim_cuda_driver.so");
+    if !driver.exists() {
+        return None;
+    }
+    let folder = built().join("simulated-driver");
+    std::fs::create_dir_all(&folder).unwrap();
+    match std::os::unix::fs::symlink(driver, folder.join("libcuda.so.1")) {
+        // Test programs run side by side.
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => panic!("no link: {error}"),
+        _ => Some(folder),
+    }
+}
+
 /// The sample table.
 pub fn sample() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/flights-january.arrow")

@@ -14,13 +14,16 @@ use crossdock_tests::{assert_nothing_left, assert_refused, command, sample};
 const CODES: [(i32, &str); 2] = [(2, "OUT_OF_MEMORY"), (4242, "4242")];
 /// Without them, the wait before them, or a context to call them in, something is lost and nothing is wrong: the driver keeps
 /// what it was to have back.
-const GIVING_BACK: [&str; 9] = [
+const GIVING_BACK: [&str; 12] = [
     "cuMemFreeHost",
     "cuMemFreeAsync",
     "cuMemPoolDestroy",
     "cuEventDestroy_v2",
     "cuStreamDestroy_v2",
     "cuModuleUnload",
+    "cuMemUnmap",
+    "cuMemAddressFree",
+    "cuMemRelease",
     "cuCtxSynchronize",
     "cuCtxGetCurrent",
     "cuCtxSetCurrent",
@@ -55,13 +58,20 @@ fn calls(to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
 
 /// Every function that the conversion calls, refused at its first, second and last call.
 fn refused_calls(test: &str, ways: &[&str]) {
+    refused_calls_but(test, ways, |_| false);
+}
+
+/// The same, but for some.
+fn refused_calls_but(test: &str, ways: &[&str], is_left_out: impl Fn(&str) -> bool) {
     let folder = tempfile::tempdir().unwrap();
     let (wanted, to) = (folder.path().join("wanted.arrow"), folder.path().join("out.arrow"));
-    let calls = calls(&wanted, ways);
+    let mut calls = calls(&wanted, ways);
     if calls.is_empty() {
         return skip(test, "only the simulated driver refuses what it is told to refuse");
     }
     assert!(calls.len() > 25, "{calls:?}");
+    calls.retain(|name, _| !is_left_out(name));
+    assert!(!calls.is_empty(), "nothing is left to be refused");
     let wanted = std::fs::read(&wanted).unwrap();
     for ((name, last), (code, words)) in calls.iter().flat_map(|call| CODES.map(|code| (call, code))) {
         let leaks = if GIVING_BACK.contains(&name.as_str()) { "ignore" } else { "" };
@@ -102,6 +112,20 @@ fn a_refused_call_of_the_driver_is_harmless_or_told_in_one_line() {
 fn a_refused_call_on_the_way_through_tensors_and_compression_too() {
     let ways = ["--via", "dlpack", "--nulls", "mask", "--columns", COLUMNS, "--compression", "lz4"];
     refused_calls("a_refused_call_on_the_way_through_tensors", &ways);
+}
+
+#[test]
+fn a_refused_call_for_memory_that_an_isolated_plugin_shares_too() {
+    const TEST: &str = "a_refused_call_for_memory_that_an_isolated_plugin_shares_too";
+    let folder = tempfile::tempdir().unwrap();
+    let out = convert(&folder.path().join("out.arrow"), &["--isolate=arrow-ipc"], &[]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    if said.contains("this system cannot") {
+        return skip(TEST, &said);
+    }
+    // Those that any conversion calls are refused above.
+    let others = calls(&folder.path().join("here.arrow"), &[]);
+    refused_calls_but(TEST, &["--isolate=arrow-ipc"], |name| others.contains_key(name));
 }
 
 /// A device that is broken refuses everything from some moment on.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crossdock::api::Device;
 
@@ -17,10 +18,11 @@ pub fn run(
     device: Device,
     seed: u64,
     samples: &[PathBuf],
+    limit: Duration,
 ) -> std::io::Result<()> {
     let mut to_parent = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     ends_with_its_parent();
-    let ground = Ground::new(case, plugin, device, seed, samples);
+    let ground = Ground::new(case, plugin, device, seed, samples, limit);
     let outcome = Outcome::of(ground.and_then(|ground| (case.check)(&ground)));
     to_parent.write_all(outcome.to_json().to_string().as_bytes())?;
     to_parent.flush()

@@ -9,6 +9,7 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_arrays::{ArrayQueue, export_batch, export_schema};
 use crossdock_memory::Stream;
 
+use super::inside;
 use super::kept::keep;
 use super::watch::AS_ASKED;
 
@@ -22,6 +23,11 @@ impl Count {
     pub fn releases(&self) -> usize {
         self.releases.load(Ordering::SeqCst)
     }
+
+    /// Counts one; whether it is the first.
+    pub fn release(&self) -> bool {
+        self.releases.fetch_add(1, Ordering::SeqCst) == 0
+    }
 }
 
 /// What was lent in a case.
@@ -29,7 +35,7 @@ impl Count {
 pub struct Counts(Arc<Mutex<Vec<Arc<Count>>>>);
 
 impl Counts {
-    fn add(&self, what: &str) -> Arc<Count> {
+    pub fn add(&self, what: &str) -> Arc<Count> {
         let count = Arc::new(Count { what: what.into(), releases: AtomicUsize::new(0) });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(count.clone());
         count
@@ -68,11 +74,12 @@ macro_rules! counted {
         }
 
         unsafe extern "C" fn $release(raw: *mut abi::$t) {
+            inside::called("release of what was lent", false);
             // SAFETY: set above only, whose `Held` lives for ever; the inner struct is released the first time alone.
             unsafe {
                 let Held { inner, count } = &mut *(*raw).private_data.cast::<Held<abi::$t>>();
                 (*raw).release = None;
-                let first = count.releases.fetch_add(1, Ordering::SeqCst) == 0;
+                let first = count.release();
                 if let (true, Some(release)) = (first, inner.release) {
                     release(inner);
                 }
@@ -180,6 +187,8 @@ pub struct Bytes {
     pub pipe: bool,
     /// The whole content is in memory too.
     pub map: bool,
+    /// How many of `bytes` lie before the content, so that it begins wherever that is.
+    pub lead: usize,
     /// Says that there are so many more bytes than there are.
     pub missing: u64,
     /// The read that fails; 0 for none.
@@ -215,10 +224,11 @@ impl ByteSource for Bytes {
     }
 
     fn len(&self) -> Option<u64> {
-        (!self.pipe).then_some(self.bytes.len() as u64 + self.missing)
+        (!self.pipe).then_some(self.content().len() as u64 + self.missing)
     }
 
     fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        inside::called("read_at", true);
         if self.state.reads.fetch_add(1, Ordering::SeqCst) + 1 == self.failing {
             return Err(Error::io(format!("{AS_ASKED}: read_at")));
         }
@@ -227,7 +237,7 @@ impl ByteSource for Bytes {
             return Err(Error::invalid_argument("a pipe is read in order"));
         }
         let rest =
-            usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default();
+            usize::try_from(offset).ok().and_then(|offset| self.content().get(offset..)).unwrap_or_default();
         let n = rest.len().min(to.len());
         to[..n].copy_from_slice(&rest[..n]);
         self.state.next.store(offset + n as u64, Ordering::SeqCst);
@@ -235,13 +245,17 @@ impl ByteSource for Bytes {
     }
 
     fn map(&self) -> Option<&[u8]> {
-        (self.map && !self.pipe).then_some(&self.bytes)
+        (self.map && !self.pipe).then(|| self.content())
     }
 }
 
 impl Bytes {
     pub fn of(bytes: &[u8]) -> Self {
         Self { bytes: bytes.to_vec(), ..Self::default() }
+    }
+
+    fn content(&self) -> &[u8] {
+        self.bytes.get(self.lead..).unwrap_or_default()
     }
 
     pub fn source(self) -> Source {
@@ -285,6 +299,7 @@ impl ByteSink for Writing {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        inside::called("write", true);
         let (nth, failing) =
             (self.0.writes.fetch_add(1, Ordering::SeqCst) + 1, self.0.failing.load(Ordering::SeqCst));
         if failing != 0 && nth >= failing {

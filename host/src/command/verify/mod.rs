@@ -7,6 +7,7 @@ mod case;
 mod cases;
 mod child;
 mod guard;
+mod inside;
 mod junit;
 mod kept;
 mod lent;
@@ -15,8 +16,10 @@ mod random;
 mod raw;
 mod report;
 mod schedule;
+mod streams;
 mod subject;
 mod tables;
+mod tensors;
 mod tour;
 mod watch;
 
@@ -150,7 +153,8 @@ impl Verify {
         let case = cases::all().find(|case| case.name == name);
         let case = case.ok_or_else(|| wrong(format!("there is no case '{name}'")))?;
         let device = self.devices.first().copied().unwrap_or(Device::CPU);
-        Ok(child::run(case, self.plugin()?, device, self.seed, &self.samples)?)
+        let limit = Duration::from_secs(self.timeout);
+        Ok(child::run(case, self.plugin()?, device, self.seed, &self.samples, limit)?)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use crossdock::api::{
@@ -26,6 +27,8 @@ pub struct Ground {
     pub device: Device,
     pub seed: u64,
     pub samples: Vec<PathBuf>,
+    /// How long the case may take in all.
+    pub limit: Duration,
     pub backend: Backend,
     /// The suite's own sessions, without plugins: what it makes and reads itself is theirs.
     sessions: Vec<Session>,
@@ -42,7 +45,14 @@ pub struct Subject {
 }
 
 impl Ground {
-    pub fn new(case: &Case, plugin: &Path, device: Device, seed: u64, samples: &[PathBuf]) -> Check<Self> {
+    pub fn new(
+        case: &Case,
+        plugin: &Path,
+        device: Device,
+        seed: u64,
+        samples: &[PathBuf],
+        limit: Duration,
+    ) -> Check<Self> {
         let backend = Backend::builder().untouchable(device == Device::UNTOUCHABLE).build();
         let host = Host::builder().backend(backend.clone()).search(Search::nowhere()).build_lenient();
         let open = |device| {
@@ -59,6 +69,7 @@ impl Ground {
             device,
             seed,
             samples,
+            limit,
             backend,
             sessions,
             watches: Mutex::default(),

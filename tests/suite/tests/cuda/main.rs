@@ -8,6 +8,7 @@ mod capture;
 mod counts;
 mod dlpack;
 mod flat;
+mod foreign;
 mod giving_back;
 mod races;
 mod stranger;

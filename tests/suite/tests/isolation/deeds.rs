@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crossdock::api::CancelFlag;
+use crossdock::api::{CancelFlag, Device};
 use crossdock::isolation::Isolation;
 use crossdock::memory::{Backend, BackendBuilder};
 use crossdock::source::Input;
@@ -23,6 +23,16 @@ fn hostile(folder: &Path) -> PathBuf {
     let out = compile.output().expect("a C compiler");
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     to
+}
+
+/// Whether this system can isolate, and make the plugin; else says why `test` is skipped.
+fn skips(test: &str) -> bool {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !root.join("tests/isolation/hostile.c").exists() {
+        crate::skip(test, "its plugin's source is not here to be compiled");
+        return true;
+    }
+    crate::skips(test)
 }
 
 fn session(folder: &Path, isolation: Isolation) -> (Host, Session) {
@@ -44,7 +54,7 @@ fn words(result: Result<Vec<usize>, Error>) -> String {
 
 #[test]
 fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
-    if crate::skips("a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else") {
+    if skips("a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -73,12 +83,28 @@ fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
 
 #[test]
 fn what_reaches_outside_is_refused() {
-    if crate::skips("what_reaches_outside_is_refused") {
+    if skips("what_reaches_outside_is_refused") {
         return;
     }
+    reaches_nothing(Device::CPU, libc::EPERM);
+}
+
+#[test]
+fn what_reaches_outside_is_refused_where_there_is_a_device_too() {
+    const TEST: &str = "what_reaches_outside_is_refused_where_there_is_a_device_too";
+    match Backend::builder().build().cuda() {
+        // A driver is spoken to by calls of a kind, which are let through: to what is none they mean nothing.
+        Ok(_) if !skips(TEST) => reaches_nothing(Device::cuda(0), libc::ENOTTY),
+        Ok(_) => {}
+        Err(missing) => crate::skip(TEST, &missing.to_string()),
+    }
+}
+
+fn reaches_nothing(device: Device, to_driver: i32) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("trace.kept"), "kept").unwrap();
-    let (_host, session) = session(folder.path(), crate::isolation());
+    let host = crate::host(&hostile(folder.path()), crate::isolation()).build().unwrap();
+    let session = host.session().device(device).open().unwrap();
     let refused = |deed, errno: i32| {
         let said = words(have_done(&session, deed));
         assert!(said.ends_with(&format!("{deed}: {errno}")), "{said}");
@@ -86,9 +112,19 @@ fn what_reaches_outside_is_refused() {
     for deed in ["write-file", "read-file", "list-folder", "exec"] {
         refused(deed, if deed == "exec" { libc::EPERM } else { libc::EACCES });
     }
-    for deed in ["socket", "local-socket", "fork", "kill", "trace", "remove-file", "make-folder"] {
+    for deed in [
+        "socket",
+        "local-socket",
+        "fork",
+        "kill",
+        "trace",
+        "remove-file",
+        "make-folder",
+        "type-into-terminal",
+    ] {
         refused(deed, libc::EPERM);
     }
+    refused("speak-to-driver", to_driver);
     refused("standard-input", 0);
     refused("read-library", 0);
     let mut left: Vec<_> =
@@ -114,7 +150,7 @@ fn without_isolation_the_same_plugin_does_reach_outside() {
 
 #[test]
 fn a_process_that_gives_no_sign_of_life_is_ended() {
-    if crate::skips("a_process_that_gives_no_sign_of_life_is_ended") {
+    if skips("a_process_that_gives_no_sign_of_life_is_ended") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -127,7 +163,7 @@ fn a_process_that_gives_no_sign_of_life_is_ended() {
 
 #[test]
 fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
-    if crate::skips("a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not") {
+    if skips("a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +184,7 @@ fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
 
 #[test]
 fn what_a_process_says_of_its_arrays_is_looked_at() {
-    if crate::skips("what_a_process_says_of_its_arrays_is_looked_at") {
+    if skips("what_a_process_says_of_its_arrays_is_looked_at") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +197,7 @@ fn what_a_process_says_of_its_arrays_is_looked_at() {
 
 #[test]
 fn it_has_no_more_memory_than_its_host_lets_plugins_have() {
-    if crate::skips("it_has_no_more_memory_than_its_host_lets_plugins_have") {
+    if skips("it_has_no_more_memory_than_its_host_lets_plugins_have") {
         return;
     }
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
@@ -181,7 +217,7 @@ fn it_has_no_more_memory_than_its_host_lets_plugins_have() {
 
 #[test]
 fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
-    if crate::skips("what_it_logs_is_heard_and_what_it_prints_is_no_answer") {
+    if skips("what_it_logs_is_heard_and_what_it_prints_is_no_answer") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -206,7 +242,7 @@ fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
 
 #[test]
 fn many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words() {
-    if crate::skips("many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words") {
+    if skips("many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_words") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -232,7 +268,7 @@ fn many_threads_share_a_process_and_one_that_crashes_it_fails_the_others_with_wo
 
 #[test]
 fn a_host_that_is_killed_takes_its_plugins_along() {
-    if crate::skips("a_host_that_is_killed_takes_its_plugins_along") {
+    if skips("a_host_that_is_killed_takes_its_plugins_along") {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

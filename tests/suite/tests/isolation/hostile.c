@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "crossdock.h"
@@ -50,6 +52,8 @@ static int attempt(const char* deed) {
   if (is(deed, "trace")) return (int)ptrace(PTRACE_ATTACH, getppid(), NULL, NULL);
   if (is(deed, "remove-file")) return unlink(HOSTILE_FILE ".kept");
   if (is(deed, "make-folder")) return mkdir(HOSTILE_FILE ".folder", 0700);
+  if (is(deed, "type-into-terminal")) return ioctl(0, TIOCSTI, "x");
+  if (is(deed, "speak-to-driver")) return ioctl(0, 0x4601, NULL);
   if (is(deed, "standard-input")) return (int)read(0, &errno, 1) == 0 ? 0 : -1;
   if (is(deed, "take-memory")) {
     volatile char* taken = malloc((size_t)1 << 30);
@@ -187,5 +191,5 @@ CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {
 CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .name = "hostile", .version = "1.0.0",
-    .api_range = "^0.1.0", .licence = "Apache-2.0", .toolchain = "C", .panic = "none", .interfaces = CROSSDOCK_IMPORTER_ID,
+    .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "C", .panic = "none", .interfaces = CROSSDOCK_IMPORTER_ID,
     .formats = "deeds", .description = "does what it reads", .sizes = CROSSDOCK_META_SIZES_INIT};

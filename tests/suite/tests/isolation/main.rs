@@ -2,11 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod deeds;
+mod devices;
 mod same;
 mod strangers;
+mod traced;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossdock::discovery::Search;
@@ -32,13 +35,22 @@ fn skips(test: &str) -> bool {
     let host = host(&built_file("libcrossdock_arrow_ipc_plugin.so"), isolation()).build().unwrap();
     match host.session().open().unwrap().plugin("arrow-ipc") {
         Err(error) if error.one_line().contains("this system cannot") => {
-            // Past what the test runner captures.
-            let line = format!("skipped: {test}: {}\n", error.one_line());
-            std::io::stderr().write_all(line.as_bytes()).unwrap();
+            skip(test, &error.one_line());
             true
         }
         _ => false,
     }
+}
+
+/// Past what the test runner captures.
+fn skip(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+}
+
+/// For tests that count what the whole process has mapped.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A host whose plugins, those of `plugins`, run in other processes.
@@ -50,11 +62,13 @@ fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
 
 /// How many processes with this mark there are.
 fn processes(mark: &str) -> usize {
-    let has_it = |process: &PathBuf| {
-        let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
-        arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
-    };
-    all_processes().filter(has_it).count()
+    all_processes().filter(|process| is_marked(process, mark)).count()
+}
+
+/// Whether a process has this mark.
+fn is_marked(process: &Path, mark: &str) -> bool {
+    let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
 }
 
 /// Folders of /proc.

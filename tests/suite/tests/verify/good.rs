@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree};
 
-use crate::{bad_cases, passed, verify};
+use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
-/// On the CPU, and on `cuda:0` where there is a driver.
+/// On the CPU and on `cuda:0`, whose driver is the simulated one where the machine has none.
 #[track_caller]
 fn assert_keeps_every_rule(plugin: &Path) {
     assert_keeps_with(plugin, &[], &[]);
@@ -15,8 +15,14 @@ fn assert_keeps_every_rule(plugin: &Path) {
 /// The same with more arguments; these cases are not skipped. And on the device whose addresses the host must not touch.
 #[track_caller]
 fn assert_keeps_with(plugin: &Path, arguments: &[&str], run: &[&str]) {
+    let has_cuda = has_cuda(&format!("{} on cuda:0", plugin.display()));
     for devices in [&[][..], &["--device", "untouchable"]] {
         let (out, report) = verify(plugin, &[&["--timeout", "120"], arguments, devices].concat());
+        if has_cuda && devices.is_empty() {
+            let (on_cuda, on_cpu) = (passed_on(&report, "cuda:0"), passed_on(&report, "cpu"));
+            let missing: Vec<_> = on_cpu.iter().filter(|name| !on_cuda.contains(name)).collect();
+            assert!(on_cuda.contains(&"memory.device") && missing.is_empty(), "not on cuda:0: {missing:?}");
+        }
         for case in run {
             assert!(passed(&report, case), "{case} did not run: {report}");
         }

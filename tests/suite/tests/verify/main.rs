@@ -6,15 +6,49 @@ mod bad;
 mod good;
 mod sins;
 
-use std::path::Path;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::Output;
+use std::sync::OnceLock;
 
-use crossdock_tests::command;
+use crossdock_memory_backend::Backend;
+use crossdock_tests::{command, simulated_driver};
 use serde_json::Value;
+
+/// Where a CUDA device comes from.
+enum Driver {
+    /// The machine has one, real or simulated.
+    Own,
+    Simulated(PathBuf),
+    None,
+}
+
+fn driver() -> &'static Driver {
+    static DRIVER: OnceLock<Driver> = OnceLock::new();
+    DRIVER.get_or_init(|| match Backend::builder().build().cuda() {
+        Ok(_) => Driver::Own,
+        Err(_) => simulated_driver().map_or(Driver::None, Driver::Simulated),
+    })
+}
+
+/// Whether there is a device `cuda:0`, which is said where there is none.
+fn has_cuda(test: &str) -> bool {
+    if let Driver::None = driver() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "skipped: {test}: neither a CUDA driver nor the simulated one is there"
+        );
+        return false;
+    }
+    true
+}
 
 /// A run of all cases, as JSON.
 fn verify(plugin: &Path, arguments: &[&str]) -> (Output, Value) {
     let mut command = command(&["verify", plugin.to_str().unwrap(), "--json"]);
+    if let Driver::Simulated(folder) = driver() {
+        command.env("LD_LIBRARY_PATH", folder);
+    }
     let out = command.args(arguments).output().unwrap();
     let value = serde_json::from_slice(&out.stdout).unwrap_or(Value::Null);
     assert!(value["cases"].is_array(), "{out:?}");
@@ -29,8 +63,15 @@ fn bad_cases(report: &Value) -> Vec<(String, String)> {
     bad.map(|case| (text(case, "name"), text(case, "outcome"))).collect()
 }
 
-/// Whether this case passed.
+/// Whether this case passed, wherever.
 fn passed(report: &Value, name: &str) -> bool {
     let cases = report["cases"].as_array().unwrap();
     cases.iter().any(|case| case["name"] == name && case["outcome"] == "passed")
+}
+
+/// The cases that passed on this device.
+fn passed_on<'a>(report: &'a Value, device: &str) -> Vec<&'a str> {
+    let cases = report["cases"].as_array().unwrap().iter();
+    let passed = cases.filter(|case| case["outcome"] == "passed" && case["device"] == device);
+    passed.map(|case| case["name"].as_str().unwrap()).collect()
 }

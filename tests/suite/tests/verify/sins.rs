@@ -74,9 +74,12 @@ pub const SINS: &[Sin] = &[
     ("MEMORY_ERROR_HIDDEN", "memory.told", "failed"),
     ("BLOCK_LOST_ON_FAILURE", "memory.failing", "failed"),
     ("BLOCK_FREED_WITH_FREE", "memory.failing", "crashed"),
+    ("DRIVER_MEMORY", "memory.device", "failed"),
     // What a call tells.
     ("CANCEL_IGNORED_READING", "calls.cancelled_read", "failed"),
     ("CANCEL_IGNORED_WRITING", "calls.cancelled_write", "failed"),
+    ("CANCEL_SEEN_AFTER_ALL_IS_READ", "calls.cancelled_midway", "failed"),
+    ("CANCEL_SEEN_AFTER_ALL_IS_WRITTEN", "calls.cancelled_midway", "failed"),
     ("THROWS", "calls.cancelled_write", "crashed"),
     ("NEVER_ENDS", "calls.wishes", "timed out"),
     ("BUDGET_CUTS_ROWS", "calls.wishes", "failed"),
@@ -86,6 +89,14 @@ pub const SINS: &[Sin] = &[
     ("SIZE_OVERWRITTEN", "structs.longer_places", "failed"),
     ("STATIC_CURSOR", "concurrency.interleaved", "failed"),
     ("THREAD_BOUND", "concurrency.threads", "failed"),
+    ("LOCK_AROUND_ALLOC", "concurrency.locks", "failed"),
+    ("LOCK_AROUND_FREE", "concurrency.locks", "failed"),
+    ("LOCK_AROUND_WRITE", "concurrency.locks", "failed"),
+    // What others made.
+    ("IPC_NULLS_IGNORED", "streams.values", "failed"),
+    ("TENSOR_STRIDES_IGNORED", "tensors.values", "failed"),
+    ("TENSOR_LOST", "tensors.releases", "failed"),
+    ("TENSOR_NOT_CHECKED", "tensors.hostile", "crashed"),
     // Encodings.
     ("ANY_ENCODING", "encoding.unknown_id", "failed"),
     ("LOOKS_AT_DEVICE_MEMORY", "encoding.lying_nodes", "crashed"),

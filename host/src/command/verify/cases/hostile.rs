@@ -12,6 +12,7 @@ use super::super::lent::Bytes;
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tour::{self, Read};
 use super::importer::written;
+use super::streams;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -96,6 +97,7 @@ fn bytes(ground: &Ground) -> Check {
         Ok(())
     });
     seeds.extend(known(ground, &subject)?.into_iter().map(|(format, _, bytes)| (format, None, bytes)));
+    seeds.extend(streams::samples(ground, &subject).into_iter().map(|(format, bytes)| (format, None, bytes)));
     if seeds.is_empty() {
         own?;
     }

@@ -70,10 +70,6 @@ fn functions(ground: &Ground) -> Check {
         there.push(("encoding.check", encoding.check.is_some()));
         there.push(("encoding.size", encoding.size.is_some()));
         there.push(("encoding.decode or lower", encoding.decode.is_some() || encoding.lower.is_some()));
-        there.push((
-            "encoding.decode_planned, with plan",
-            encoding.plan.is_none() || encoding.decode_planned.is_some(),
-        ));
     }
     match there.iter().find(|(_, is_there)| !is_there) {
         Some((name, _)) => Err(failed(name, "a function", "NULL")),

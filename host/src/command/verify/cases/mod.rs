@@ -1,7 +1,9 @@
 //! The cases, by what they look at. A case's ground is what it counts on: what is broken there is told there, and once.
 
 mod calls;
+mod cancelling;
 mod concurrency;
+mod device;
 mod encoding;
 mod entry;
 mod errors;
@@ -10,25 +12,33 @@ mod hostile;
 mod importer;
 mod interfaces;
 mod lifetimes;
+mod locks;
 mod memory;
+mod streams;
 mod structs;
+mod tensors;
 
 use super::case::Case;
 
 /// All cases, each after those that it stands on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 12] = [
+    let groups: [&'static [Case]; 17] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
         importer::CASES,
+        streams::CASES,
         lifetimes::CASES,
         memory::CASES,
+        device::CASES,
         hostile::CASES,
         calls::CASES,
+        cancelling::CASES,
         structs::CASES,
         concurrency::CASES,
+        locks::CASES,
+        tensors::CASES,
         encoding::CASES,
     ];
     groups.into_iter().flatten()

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crossdock::api::{Code, Device, Error, abi};
 use crossdock::memory::{Account, Backend};
 
+use super::inside;
 use super::kept::keep;
 use blocks::Block;
 
@@ -222,7 +223,12 @@ impl Shared {
     }
 
     /// A function of the host was called.
-    fn called(&self, function: &str) {
+    fn called(&self, function: &'static str) {
+        inside::called(function, false);
+        self.used(function);
+    }
+
+    fn used(&self, function: &str) {
         if self.is_gone.load(Ordering::SeqCst) {
             let words = format!("'{function}' was called after the instance's end, without a reference");
             self.note(Breach::Late, words);
@@ -230,8 +236,9 @@ impl Shared {
     }
 
     /// One that may fail was called: whether it is to.
-    fn may_fail(&self, function: &str) -> Result<(), Error> {
-        self.called(function);
+    fn may_fail(&self, function: &'static str) -> Result<(), Error> {
+        inside::called(function, true);
+        self.used(function);
         let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
         if self.failing.load(Ordering::SeqCst) == call {
             return Err(Error::new(Code::OUT_OF_MEMORY, format!("{AS_ASKED}: {function}")));

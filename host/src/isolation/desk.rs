@@ -1,0 +1,267 @@
+//! What the process of an isolated plugin is served with by its host.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use crossdock_arrays::import_batch;
+use crossdock_memory::{Buffer, Memory, Stream};
+use crossdock_memory_backend::{Record, Trace};
+use crossdock_plugin_api::{CallSettings, Device, Error, Host, Result, Sink, Source};
+
+use super::child::lock;
+use super::freight::BatchParts;
+use super::link::{Lane, Message, Reply};
+use super::remote::column_schema;
+use super::rooms::{Lender, RoomParts, Rooms, Streams};
+use super::shared::{Incoming, Outgoing};
+use super::wire::{self, Failure, Grant, Wish, With};
+use crate::host_object::heard;
+
+/// No process has a use for more questions at once.
+const MOST_LANES: usize = 64;
+/// Bytes read for a process at once.
+const MOST_READ: u64 = 1 << 20;
+
+/// What the process is served with while it works.
+pub struct Desk {
+    who: String,
+    /// Where its calls are recorded, and as whose.
+    trace: Option<Arc<Trace>>,
+    pub process: OnceLock<u32>,
+    sources: Mutex<HashMap<u64, Arc<Source>>>,
+    sinks: Mutex<HashMap<u64, Arc<Mutex<Sink>>>>,
+    /// On its device, if it has one.
+    pub rooms: Option<Arc<Rooms>>,
+    /// Whose sessions decode for them.
+    instances: Mutex<HashMap<u64, Decoding>>,
+    pub calls: Mutex<HashMap<u64, Arc<Progress>>>,
+    next: AtomicU64,
+    lanes: AtomicUsize,
+    /// Counts what it has asked for, and what of it the host is about to do.
+    pub signs: AtomicU64,
+    pub busy: AtomicUsize,
+}
+
+/// What decodes for an instance.
+#[derive(Clone)]
+pub struct Decoding {
+    pub host: Host,
+    pub memory: Memory,
+    pub streams: Streams,
+}
+
+/// How far a call is: told to whoever called by the thread that waits for it.
+#[derive(Default)]
+pub struct Progress {
+    pub done: AtomicU64,
+    pub total: AtomicU64,
+}
+
+impl Desk {
+    pub fn of(who: String, rooms: Option<Arc<Rooms>>, trace: Option<Arc<Trace>>) -> Self {
+        let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let instances = Mutex::default();
+        let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
+        let (lanes, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let process = OnceLock::new();
+        Self { who, trace, process, sources, sinks, rooms, instances, calls, next, lanes, signs, busy }
+    }
+
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets the process read; the number to read by.
+    pub fn add_source(&self, source: Arc<Source>) -> u64 {
+        let number = self.number();
+        lock(&self.sources).insert(number, source);
+        number
+    }
+
+    /// Lets the process write; the number to write by.
+    pub fn add_sink(&self, sink: Sink) -> u64 {
+        let number = self.number();
+        lock(&self.sinks).insert(number, Arc::new(Mutex::new(sink)));
+        number
+    }
+
+    /// Lets an instance have arrays decoded.
+    pub fn add_instance(&self, number: u64, decoding: Decoding) {
+        lock(&self.instances).insert(number, decoding);
+    }
+
+    /// It has none decoded any more.
+    pub fn remove_instance(&self, number: u64) {
+        let gone = lock(&self.instances).remove(&number);
+        drop(gone);
+    }
+
+    /// It reads there no more.
+    pub fn remove_source(&self, number: u64) {
+        let gone = lock(&self.sources).remove(&number);
+        drop(gone);
+    }
+
+    /// It writes there no more.
+    pub fn remove_sink(&self, number: u64) {
+        let gone = lock(&self.sinks).remove(&number);
+        drop(gone);
+    }
+
+    /// What came in rooms, in the order of the stream of an instance that works on their device.
+    pub fn collect(&self, parts: &[RoomParts], stream: Option<&Stream>) -> Result<Vec<Buffer>> {
+        if parts.is_empty() {
+            return Ok(Vec::new());
+        }
+        match (&self.rooms, stream) {
+            (Some(rooms), Some(stream)) => rooms.collect(parts, stream),
+            _ => Err(Error::bad_data("arrays came on a device, where none were asked for")),
+        }
+    }
+
+    /// Nothing comes in them any more.
+    pub fn forget_rooms(&self) {
+        if let Some(rooms) = &self.rooms {
+            rooms.forget();
+        }
+    }
+
+    /// Takes new lanes, and answers on each of them, until the process ends.
+    pub fn accept(self: Arc<Self>, control: &Lane) {
+        while let Ok(Some(message)) = control.receive() {
+            for file in message.files {
+                if self.lanes.fetch_add(1, Ordering::Relaxed) >= MOST_LANES {
+                    return control.close();
+                }
+                let (desk, lane) = (self.clone(), Lane::from(file));
+                let serve = move || lane.serve(|message| desk.answer(message));
+                if std::thread::Builder::new().name("crossdock-isolated".into()).spawn(serve).is_err() {
+                    return control.close();
+                }
+            }
+        }
+        // Nobody reads or writes for it any more.
+        let gone = (std::mem::take(&mut *lock(&self.sources)), std::mem::take(&mut *lock(&self.sinks)));
+        drop(gone);
+    }
+
+    fn answer(&self, question: Message) -> Reply {
+        self.signs.fetch_add(1, Ordering::Relaxed);
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        let mut answer: std::result::Result<Grant, Failure> = Err(Error::internal("the host failed").into());
+        let mut reply = Reply::default();
+        crossdock_plugin_api::door::leave(|| {
+            let wish = wire::read_head(&question.bytes);
+            let grant = |(wish, rest): (Wish, &[u8])| self.grant(wish, rest, question.files, &mut reply);
+            answer = wish.and_then(grant).map_err(Failure::from);
+        });
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+        Reply { bytes: wire::write(&answer).unwrap_or_default(), ..reply }
+    }
+
+    fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
+        match wish {
+            Wish::Read { source, offset, bytes } => {
+                let source = lock(&self.sources).get(&source).cloned();
+                let source = source.ok_or_else(|| Error::invalid_argument("a source that was released"))?;
+                reply.after.resize(bytes.min(MOST_READ) as usize, 0);
+                let n = source.read_at(offset, &mut reply.after)?;
+                reply.after.truncate(n);
+                return Ok(Grant::Bytes);
+            }
+            Wish::Write { sink } => {
+                let sink = lock(&self.sinks).get(&sink).cloned();
+                let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
+                lock(&sink).write(rest)?;
+            }
+            Wish::EndSource(source) => self.remove_source(source),
+            Wish::EndSink(sink) => self.remove_sink(sink),
+            Wish::Decode { instance, device, tree, rooms } => {
+                let by = lock(&self.instances).get(&instance).cloned();
+                let by = by.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
+                let on = by.streams.on_device();
+                let device = Device::from(device);
+                if device != Device::CPU && on.is_none_or(|stream| stream.device() != device) {
+                    return Err(Error::invalid_argument(format!("arrays on {device}, which it has not")));
+                }
+                let files = Incoming::of_a_plugin(files)?.with_rooms(self.collect(&rooms, on)?);
+                let tree = tree.read(&files)?;
+                let schema = column_schema(tree.root()?)?;
+                let batch = CallSettings::new(device).enter(|call| by.host.decode(call, tree))?;
+                let mut files = Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>));
+                let batch = import_batch(batch, &schema, &by.memory)?;
+                let message = BatchParts::write(batch, &by.streams, &mut files)?;
+                let rooms = files.rooms().to_vec();
+                reply.files = files.into_files()?;
+                return Ok(Grant::Batch(With { message, rooms }));
+            }
+            Wish::Room { number, bytes } => {
+                let none = || Error::invalid_argument("room on a device, which it has not");
+                let (file, bytes) = self.rooms.as_ref().ok_or_else(none)?.ask(number, bytes)?;
+                reply.files = vec![file];
+                return Ok(Grant::Room(bytes));
+            }
+            Wish::Progress { call, done, total } => {
+                if let Some(progress) = lock(&self.calls).get(&call) {
+                    progress.done.store(done, Ordering::Relaxed);
+                    progress.total.store(total, Ordering::Relaxed);
+                }
+            }
+            Wish::EndRoom(number) => {
+                if let Some(rooms) = &self.rooms {
+                    rooms.end(number);
+                }
+            }
+            Wish::Record { thread, ns, moment } => {
+                if let (Some(trace), Some(process)) = (&self.trace, self.process.get()) {
+                    trace.add(*process, &Record { thread, ns, moment: moment.into() });
+                }
+            }
+            Wish::Log { level, message } => heard(&self.who, level, &message),
+        }
+        Ok(Grant::Done)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
+    use crossdock_test_support::TestHost;
+
+    use super::super::freight::TreeParts;
+    use super::*;
+
+    fn refused(desk: &Desk, wish: &Wish) -> String {
+        let reply = desk.answer(Message { bytes: wire::write(wish).unwrap(), files: Vec::new() });
+        let answer: std::result::Result<Grant, Failure> = wire::read(&reply.bytes).unwrap();
+        Error::from(answer.err().unwrap()).to_string()
+    }
+
+    #[test]
+    fn of_a_device_that_it_has_not_a_process_gets_nothing() {
+        let (desk, host) = (Desk::of("a stranger".into(), None, None), TestHost::new());
+        assert!(refused(&desk, &Wish::Room { number: 1, bytes: 64 }).contains("which it has not"));
+        let came = desk.collect(&[RoomParts { number: 1, bytes: 64 }], None).err().unwrap();
+        assert!(came.message().contains("where none were asked for"), "{came}");
+        let streams = Streams::new(host.stream(Device::CPU), None);
+        desk.add_instance(1, Decoding { host: host.host(), memory: host.memory(), streams });
+        let node = NodeParts {
+            encoding: "test".into(),
+            logical_type: LogicalType::Dtype(vec![1]),
+            length: 0,
+            metadata: Vec::new(),
+            n_buffers: 0,
+            n_children: 0,
+        };
+        let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
+        for device in [Device::cuda(7), Device::UNTOUCHABLE] {
+            let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
+            let said =
+                refused(&desk, &Wish::Decode { instance: 1, device: device.into(), tree, rooms: Vec::new() });
+            assert!(said.contains(&format!("arrays on {device}, which it has not")), "{said}");
+        }
+    }
+}

@@ -1,0 +1,2 @@
+pub(super) use loom::sync::{Mutex, MutexGuard};
+pub(super) use loom::thread::{ThreadId, current};
