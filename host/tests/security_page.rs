@@ -28,6 +28,7 @@ fn the_policy_on_the_page_is_one_and_has_every_key() {
     assert!(isolation.which.includes("dlpack") && !isolation.which.includes("arrow-ipc"));
     assert_eq!(isolation.program.as_ref().unwrap().path, Path::new("/usr/bin/crossdock"));
     assert_eq!(isolation.silence, Some(Duration::from_secs(60)));
+    assert_eq!(isolation.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/system.slice/my.service")));
 }
 
 #[test]

@@ -15,7 +15,8 @@ use crossdock_memory::Stream;
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 
-use super::desk::{Desk, Progress};
+use super::cgroup::Group;
+use super::desk::{Desk, Progress, Threads};
 use super::link::{Lane, Lanes, Message};
 use super::rooms::{Lender, RoomParts, Rooms};
 use super::shared::{Incoming, Outgoing};
@@ -61,9 +62,13 @@ impl Isolated {
             return Ok(child);
         }
         let (program, rooms) = (self.isolation.program()?, device.map(make).transpose()?.map(Arc::new));
+        let group = self.isolation.cgroup.as_deref();
+        let group =
+            group.map(|parent| Group::new(parent, memory_limit_bytes, device.is_some())).transpose()?;
         let child = Arc::new(Child::start(
             self.who.clone(),
             &program,
+            group,
             self.isolation.silence,
             rooms,
             trace.cloned(),
@@ -87,7 +92,9 @@ pub struct Child {
     process: Mutex<std::process::Child>,
     lanes: Lanes,
     pub desk: Arc<Desk>,
+    threads: Threads,
     silence: Option<Duration>,
+    group: Option<Group>,
     /// How it ended, if it has.
     end: OnceLock<String>,
     /// The process that started it: one that was forked off has no conversation with it.
@@ -115,6 +122,7 @@ impl Child {
     fn start(
         who: String,
         program: &Program,
+        group: Option<Group>,
         silence: Option<Duration>,
         rooms: Option<Arc<Rooms>>,
         trace: Option<Arc<Trace>>,
@@ -137,17 +145,22 @@ impl Child {
         let control = Lane::from(ours.try_clone().map_err(failed)?);
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
         let lanes = Lanes::new(Lane::from(ours), stall).map_err(failed)?;
-        let served = desk.clone();
-        let accept = move || served.accept(&control);
+        let threads = Threads::default();
+        let (served, others) = (desk.clone(), threads.clone());
+        let accept = move || served.accept(&control, &others);
         // Before there is a process to see to. It ends where none is started: nobody else has the other end of the socket.
-        std::thread::Builder::new().name("crossdock-isolated".into()).spawn(accept).map_err(failed)?;
+        threads.spawn(accept).map_err(failed)?;
         let process = command.spawn().map_err(failed)?;
+        let number = process.id();
         // It was not set before.
-        let _ = desk.process.set(process.id());
+        let _ = desk.process.set(number);
         // The other end of the socket is the process's alone now.
         drop(command);
         let (process, end, host) = (Mutex::new(process), OnceLock::new(), std::process::id());
-        Ok(Self { who, process, lanes, desk, silence, end, host })
+        let child = Self { who, process, lanes, desk, threads, silence, group, end, host };
+        // It has not been told what to load yet.
+        child.group.iter().try_for_each(|group| group.take(number))?;
+        Ok(child)
     }
 
     /// Has it let go of something. It has little time for that: others wait behind it.
@@ -291,7 +304,9 @@ impl Child {
         let status = if why.is_some() { None } else { exit_within(&mut process, GRACE) };
         let end = match (why, status) {
             (Some(why), _) => why.to_owned(),
-            (None, Some(status)) => words(status),
+            (None, Some(status)) => {
+                self.group.as_ref().and_then(Group::ended_for_memory).unwrap_or_else(|| words(status))
+            }
             (None, None) => format!("it cannot be spoken with ({otherwise}), and was ended"),
         };
         // It fails for one that has ended, which is as well.
@@ -304,17 +319,20 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        if self.end.get().is_some() || self.host != std::process::id() {
+        if self.host != std::process::id() {
             return;
         }
-        // Its end of the conversation is its sign to go.
-        self.lanes.close();
-        let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if exit_within(process, GRACE).is_none() {
-            let _ = process.kill();
-            let _ = process.wait();
+        if self.end.get().is_none() {
+            // Its end of the conversation is its sign to go.
+            self.lanes.close();
+            let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if exit_within(process, GRACE).is_none() {
+                let _ = process.kill();
+                let _ = process.wait();
+            }
+            self.desk.forget_rooms();
         }
-        self.desk.forget_rooms();
+        self.threads.end_within(GRACE);
     }
 }
 

@@ -134,13 +134,24 @@ const DRIVER_BYTES: u64 = 1 << 30;
 pub fn limit(memory_limit_bytes: u64, has_cuda: bool) -> Result<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     let drivers = if has_cuda { data_bytes().saturating_add(DRIVER_BYTES) } else { 0 };
-    let data = Some(memory_limit_bytes.saturating_add(OWN_BYTES).saturating_add(drivers));
-    let data = (memory_limit_bytes > 0).then_some((Resource::Data, Rlimit { current: data, maximum: data }));
+    let data = own_bytes(memory_limit_bytes).map(|bytes| Some(bytes.saturating_add(drivers)));
+    let data = data.map(|data| (Resource::Data, Rlimit { current: data, maximum: data }));
     for (resource, limit) in [Some((Resource::Core, none)), data].into_iter().flatten() {
         setrlimit(resource, limit)
             .map_err(|errno| Error::unsupported(format!("this system cannot limit a process: {errno}")))?;
     }
     Ok(())
+}
+
+/// What a process may have without what a driver takes, of a host's limit (bytes; 0: none).
+fn own_bytes(memory_limit_bytes: u64) -> Option<u64> {
+    (memory_limit_bytes > 0).then(|| memory_limit_bytes.saturating_add(OWN_BYTES))
+}
+
+/// What it may have in all, of any kind of memory but a device's.
+pub fn most_bytes(memory_limit_bytes: u64, has_cuda: bool) -> Option<u64> {
+    let drivers = if has_cuda { DRIVER_BYTES } else { 0 };
+    own_bytes(memory_limit_bytes).map(|bytes| bytes.saturating_add(drivers))
 }
 
 /// What counts as data of this process by now.

@@ -1,9 +1,11 @@
 //! What the process of an isolated plugin is served with by its host.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
 
 use crossdock_arrays::import_batch;
 use crossdock_memory::{Buffer, Memory, Stream};
@@ -57,6 +59,44 @@ pub struct Decoding {
 pub struct Progress {
     pub done: AtomicU64,
     pub total: AtomicU64,
+}
+
+/// The threads that work at a desk.
+#[derive(Clone, Default)]
+pub struct Threads(Arc<(Mutex<usize>, Condvar)>);
+
+/// One of them, as long as it has anything of the desk's.
+struct Working(Threads);
+
+impl Threads {
+    const NAME: &str = "crossdock-isolated";
+
+    /// One more.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        *lock(&self.0.0) += 1;
+        let working = Working(self.clone());
+        let work = move || {
+            work();
+            drop(working);
+        };
+        std::thread::Builder::new().name(Self::NAME.into()).spawn(work).map(drop)
+    }
+
+    /// Waits until none is left that has memory or a device's stream, which would outlive its host; no longer than this, for they
+    /// may be in functions that others gave. One of them does not wait for itself.
+    pub fn end_within(&self, time: Duration) {
+        if std::thread::current().name() != Some(Self::NAME) {
+            drop(self.0.1.wait_timeout_while(lock(&self.0.0), time, |working| *working > 0));
+        }
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let Threads(threads) = &self.0;
+        *lock(&threads.0) -= 1;
+        threads.1.notify_all();
+    }
 }
 
 impl Desk {
@@ -129,7 +169,7 @@ impl Desk {
     }
 
     /// Takes new lanes, and answers on each of them, until the process ends.
-    pub fn accept(self: Arc<Self>, control: &Lane) {
+    pub fn accept(self: Arc<Self>, control: &Lane, threads: &Threads) {
         while let Ok(Some(message)) = control.receive() {
             for file in message.files {
                 if self.lanes.fetch_add(1, Ordering::Relaxed) >= MOST_LANES {
@@ -137,7 +177,7 @@ impl Desk {
                 }
                 let (desk, lane) = (self.clone(), Lane::from(file));
                 let serve = move || lane.serve(|message| desk.answer(message));
-                if std::thread::Builder::new().name("crossdock-isolated".into()).spawn(serve).is_err() {
+                if threads.spawn(serve).is_err() {
                     return control.close();
                 }
             }
@@ -233,6 +273,25 @@ mod tests {
 
     use super::super::freight::TreeParts;
     use super::*;
+
+    #[test]
+    fn a_host_waits_for_what_the_threads_at_a_desk_have_and_they_do_not_for_themselves() {
+        let (threads, (say, hear)) = (Threads::default(), std::sync::mpsc::channel::<()>());
+        let theirs = Arc::new(());
+        let (still, own) = (Arc::downgrade(&theirs), threads.clone());
+        let work = move || {
+            // It would be for ever.
+            own.end_within(Duration::MAX);
+            let _ = hear.recv();
+            drop(theirs);
+        };
+        threads.spawn(work).unwrap();
+        threads.end_within(Duration::from_millis(1));
+        assert!(still.upgrade().is_some(), "it was not told to end yet");
+        drop(say);
+        threads.end_within(Duration::from_secs(60));
+        assert!(still.upgrade().is_none());
+    }
 
     fn refused(desk: &Desk, wish: &Wish) -> String {
         let reply = desk.answer(Message { bytes: wire::write(wish).unwrap(), files: Vec::new() });

@@ -2,9 +2,10 @@
 //!
 //! The host's side of a plugin is a [`Remote`](remote::Remote): a plugin like any other to the rest of the host, whose functions
 //! ask a process ([`child`]; what it asks back: [`desk`]) that loads the real one and serves it ([`serve`]), after it gave up its
-//! rights ([`confine`]). What they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and
+//! rights ([`confine`], and [`cgroup`] where the policy has one). What they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and
 //! neither can change ([`shared`], [`freight`]), and on devices in copies ([`rooms`]).
 
+mod cgroup;
 mod child;
 mod confine;
 mod desk;
@@ -43,6 +44,9 @@ pub struct Isolation {
     pub program: Option<Program>,
     /// A call in which a process gives no sign of life for so long is an error, and the process is ended. `None`: it is waited for.
     pub silence: Option<Duration>,
+    /// The control group (Linux, version 2) below which each process has one of its own, which limits it; it is one of this user's,
+    /// without processes of its own. `None`: the processes stay in the host's.
+    pub cgroup: Option<PathBuf>,
 }
 
 /// Which plugins are isolated. What is linked in is not.
@@ -60,7 +64,7 @@ pub enum Which {
 impl Default for Isolation {
     /// None is isolated; one that were would have a minute to give a sign of life.
     fn default() -> Self {
-        Self { which: Which::None, program: None, silence: Some(Duration::from_secs(60)) }
+        Self { which: Which::None, program: None, silence: Some(Duration::from_secs(60)), cgroup: None }
     }
 }
 

@@ -36,6 +36,7 @@ struct Written {
     isolate: Vec<String>,
     isolate_program: Option<PathBuf>,
     isolate_silence_seconds: Option<u64>,
+    isolate_cgroup: Option<PathBuf>,
 }
 
 /// What `file` says, whose text this is. Paths in it are relative to its folder.
@@ -68,6 +69,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
             which: Which::of(written.isolate),
             program: written.isolate_program.map(|path| Program::command(folder.join(path))),
             silence: silence(written.isolate_silence_seconds),
+            cgroup: written.isolate_cgroup.map(|path| folder.join(path)),
         },
     })
 }

@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -28,11 +28,18 @@ pub(crate) struct MappedMemory {
     gpu: Arc<Gpu>,
     backend: usize,
     reaper: Arc<Reaper>,
+    /// Bytes that a mapping is a multiple of, once one has been made.
+    granularity: OnceLock<usize>,
 }
 
 impl MappedMemory {
     pub(crate) fn new(gpu: Arc<Gpu>, backend: usize, reaper: Arc<Reaper>) -> Self {
-        Self { gpu, backend, reaper }
+        Self { gpu, backend, reaper, granularity: OnceLock::new() }
+    }
+
+    /// How much is mapped for so much.
+    fn whole(&self, bytes: usize) -> Option<usize> {
+        bytes.max(1).checked_next_multiple_of(*self.granularity.get()?)
     }
 
     fn make(&self, bytes: usize) -> Result<NonNull<u8>, Refusal> {
@@ -45,7 +52,8 @@ impl MappedMemory {
         // SAFETY: pointers to locals.
         let code = unsafe { (driver.mem_get_granularity)(&mut granularity, &raw const props, least) };
         driver.accept("cuMemGetAllocationGranularity", code).map_err(Refusal::Device)?;
-        let bytes = bytes.max(1).checked_next_multiple_of(granularity.max(1)).ok_or(Refusal::TooLarge)?;
+        self.granularity.get_or_init(|| granularity.max(1));
+        let bytes = self.whole(bytes).ok_or(Refusal::TooLarge)?;
         // SAFETY: as above.
         let code = unsafe { (driver.mem_create)(&mut memory, bytes, &raw mut props, 0) };
         driver.accept("cuMemCreate", code).map_err(Refusal::Device)?;
@@ -64,7 +72,9 @@ impl Resource for MappedMemory {
         // SAFETY: `free`'s caller hands over live events of this backend.
         let events = uses.iter().filter_map(|event| unsafe { CudaEvent::of(self.backend, *event) }.ok());
         let base = region.reachable.as_ptr() as u64;
-        unmap_later(&self.gpu, &self.reaper, base, events.collect());
+        // It was as much when it was made.
+        let bytes = self.whole(region.request.bytes).unwrap_or(0);
+        unmap_later(&self.gpu, &self.reaper, (base, bytes), events.collect());
     }
 
     fn trim(&self, _bytes: usize) -> usize {
@@ -81,6 +91,7 @@ pub struct FileMemory {
     gpu: Arc<Gpu>,
     reaper: Arc<Reaper>,
     base: u64,
+    bytes: usize,
 }
 
 impl FileMemory {
@@ -92,7 +103,7 @@ impl FileMemory {
 
 impl Drop for FileMemory {
     fn drop(&mut self) {
-        unmap_later(&self.gpu, &self.reaper, self.base, Vec::new());
+        unmap_later(&self.gpu, &self.reaper, (self.base, self.bytes), Vec::new());
     }
 }
 
@@ -141,29 +152,15 @@ fn unmap(gpu: &Gpu, base: u64, bytes: usize) {
     }
 }
 
-fn unmap_later(gpu: &Arc<Gpu>, reaper: &Reaper, base: u64, events: Vec<Arc<CudaEvent>>) {
+fn unmap_later(gpu: &Arc<Gpu>, reaper: &Reaper, range: (u64, usize), events: Vec<Arc<CudaEvent>>) {
     let of = gpu.clone();
     let then = Box::new(move || {
-        if let Ok(_entered) = of.enter()
-            && let Ok(bytes) = size_of_range(&of, base)
-        {
+        if let Ok(_entered) = of.enter() {
             let _relaxed = of.relaxed();
-            unmap(&of, base, bytes);
+            unmap(&of, range.0, range.1);
         }
     });
     reaper.add(Job { events, everything_on: vec![gpu.clone()], then });
-}
-
-/// How much is mapped at `base`.
-fn size_of_range(gpu: &Gpu, base: u64) -> Result<usize> {
-    let mut bytes = 0usize;
-    let mut which = [super::driver::POINTER_RANGE_SIZE];
-    let mut place = [(&raw mut bytes).cast::<c_void>()];
-    // SAFETY: one attribute, and a local of its type.
-    let code =
-        unsafe { (gpu.driver.pointer_get_attributes)(1, which.as_mut_ptr(), place.as_mut_ptr(), base) };
-    gpu.driver.check("cuPointerGetAttributes", code)?;
-    Ok(bytes)
 }
 
 impl Platform {
@@ -223,6 +220,6 @@ impl Platform {
             return Err(failed(known.err().unwrap_or_else(|| Error::bad_data(elsewhere))));
         }
         let base = map(gpu, &entered, memory, size).map_err(|answer| failed(answer.into()))?;
-        Ok(FileMemory { gpu: gpu.clone(), reaper: self.reaper().clone(), base })
+        Ok(FileMemory { gpu: gpu.clone(), reaper: self.reaper().clone(), base, bytes: size })
     }
 }

@@ -13,7 +13,7 @@ use crossdock::{Error, Host, ReadOptions, Session};
 use crossdock_tests::command;
 
 /// The plugin, which is to write what it writes below `folder`.
-fn hostile(folder: &Path) -> PathBuf {
+pub fn hostile(folder: &Path) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = folder.join("libcrossdock_hostile_plugin.so");
     let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
@@ -26,7 +26,7 @@ fn hostile(folder: &Path) -> PathBuf {
 }
 
 /// Whether this system can isolate, and make the plugin; else says why `test` is skipped.
-fn skips(test: &str) -> bool {
+pub fn skips(test: &str) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !root.join("tests/isolation/hostile.c").exists() {
         crate::skip(test, "its plugin's source is not here to be compiled");
@@ -42,13 +42,13 @@ fn session(folder: &Path, isolation: Isolation) -> (Host, Session) {
 }
 
 /// Has the plugin do it; what it says.
-fn have_done(session: &Session, deed: &'static str) -> Result<Vec<usize>, Error> {
+pub fn have_done(session: &Session, deed: &'static str) -> Result<Vec<usize>, Error> {
     let options = ReadOptions { from: Some("deeds".into()), ..ReadOptions::default() };
     let reader = session.read(Input::bytes(deed.as_bytes()), &options)?;
     reader.map(|batch| batch.map(|batch| batch.len())).collect()
 }
 
-fn words(result: Result<Vec<usize>, Error>) -> String {
+pub fn words(result: Result<Vec<usize>, Error>) -> String {
     result.unwrap_err().one_line()
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -60,6 +61,15 @@ static int attempt(const char* deed) {
     if (taken) taken[1 << 29] = 1;
     free((void*)taken);
     return taken ? 0 : -1;
+  }
+  if (is(deed, "take-memory-as-file")) {
+    static const char much[1 << 20];
+    int file = memfd_create("much", 0);
+    for (int i = 0; file >= 0 && i < 1 << 10; i++) {
+      if (write(file, much, sizeof much) < 0) return -1;
+    }
+    close(file);
+    return file < 0 ? -1 : 0;
   }
   errno = ENOSYS;
   return -1;

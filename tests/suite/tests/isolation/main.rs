@@ -1,6 +1,7 @@
 //! Plugins in processes of their own: what they give is the same, and what they do stays theirs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cgroup;
 mod deeds;
 mod devices;
 mod same;
@@ -10,7 +11,6 @@ mod traced;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use crossdock::discovery::Search;
 use crossdock::isolation::{Isolation, Program, Which};
@@ -27,7 +27,7 @@ fn isolation() -> Isolation {
 fn marked(mark: &str) -> Isolation {
     let mut program = Program::command(built_file("crossdock"));
     program.arguments.push(mark.into());
-    Isolation { which: Which::All, program: Some(program), silence: Some(Duration::from_secs(60)) }
+    Isolation { which: Which::All, program: Some(program), ..Isolation::default() }
 }
 
 /// Whether this system can isolate; else says why `test` is skipped.
