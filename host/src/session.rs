@@ -18,7 +18,11 @@ use crate::registry::Registry;
 
 /// Where work happens. Clones are the same one; sessions do not disturb each other.
 #[derive(Clone)]
-pub struct Session(Arc<Inner>);
+pub struct Session {
+    inner: Arc<Inner>,
+    /// Its own, or that of one piece of its work.
+    cancel: CancelFlag,
+}
 
 /// A session that may be gone.
 #[derive(Clone, Default)]
@@ -26,7 +30,7 @@ pub(crate) struct WeakSession(Weak<Inner>);
 
 impl WeakSession {
     pub(crate) fn upgrade(&self) -> Option<Session> {
-        self.0.upgrade().map(Session)
+        self.0.upgrade().map(|inner| Session { cancel: inner.call.cancel.clone(), inner })
     }
 }
 
@@ -39,7 +43,7 @@ struct Inner {
     /// The host's own use of memory: for tables, and for moves between devices.
     stream: Stream,
     /// An instance of each plugin that can be loaded, to ask for their formats.
-    plugins: Arc<List<Plugin>>,
+    plugins: List<Plugin>,
     /// Who decodes for its plugins in its place.
     decoder: Option<Arc<Decoder>>,
 }
@@ -113,61 +117,52 @@ impl SessionBuilder {
         let stream = memory.default_stream(self.device).map_err(device)?;
         let call = CallSettings {
             byte_budget: self.byte_budget,
-            cancel: self.cancel,
+            cancel: self.cancel.clone(),
             ..CallSettings::new(self.device)
         };
-        Ok(Session(Arc::new(Inner {
+        let inner = Inner {
             host: self.host,
             settings,
             call,
             validate: self.validate,
             account,
             stream,
-            plugins: Arc::default(),
+            plugins: List::default(),
             decoder: self.decoder,
-        })))
+        };
+        Ok(Session { inner: Arc::new(inner), cancel: self.cancel })
     }
 }
 
 impl Session {
     /// The host that it belongs to.
     pub fn host(&self) -> &Host {
-        &self.0.host
+        &self.inner.host
     }
 
     /// Where results go.
     pub fn device(&self) -> Device {
-        self.0.settings.device
+        self.inner.settings.device
     }
 
     /// The stream that its own work goes onto.
     pub fn stream(&self) -> &Stream {
-        &self.0.stream
+        &self.inner.stream
     }
 
     /// Memory, counted under the name "host".
     pub fn memory(&self) -> &Memory {
-        self.0.stream.memory()
+        self.inner.stream.memory()
     }
 
     /// Stops its work when set.
     pub fn cancel_flag(&self) -> &CancelFlag {
-        &self.0.call.cancel
+        &self.cancel
     }
 
     /// The same session, whose work this flag stops instead: for callers who stop one piece of work.
     pub fn with_cancel_flag(&self, cancel: CancelFlag) -> Session {
-        let own = &*self.0;
-        Session(Arc::new(Inner {
-            host: own.host.clone(),
-            settings: own.settings,
-            call: CallSettings { cancel, ..own.call.clone() },
-            validate: own.validate,
-            account: own.account.clone(),
-            stream: own.stream.clone(),
-            plugins: own.plugins.clone(),
-            decoder: self.0.decoder.clone(),
-        }))
+        Session { inner: self.inner.clone(), cancel }
     }
 
     /// An error if its work is to stop.
@@ -181,37 +176,42 @@ impl Session {
     /// # Errors
     /// Only of this library's own making.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
-        let object = HostObject::new(name, self.0.host.backend().account(name), self.0.settings, self.weak());
+        let object =
+            HostObject::new(name, self.inner.host.backend().account(name), self.inner.settings, self.weak());
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
         handle.map_err(|error| Error::data("cannot lend the host", error))
     }
 
     fn weak(&self) -> WeakSession {
-        WeakSession(Arc::downgrade(&self.0))
+        WeakSession(Arc::downgrade(&self.inner))
     }
 
     pub(crate) fn other_decoder(&self) -> Option<&Decoder> {
-        self.0.decoder.as_deref()
+        self.inner.decoder.as_deref()
     }
 
     pub(crate) fn account(&self) -> &Account {
-        &self.0.account
+        &self.inner.account
     }
 
     /// What calls about bytes from outside are told.
     pub(crate) fn call_for_bytes(&self) -> CallSettings {
-        CallSettings { validate: self.0.validate.unwrap_or(Validate::Full), ..self.0.call.clone() }
+        self.call(self.inner.validate.unwrap_or(Validate::Full))
     }
 
     /// What calls about structs in memory are told.
     pub(crate) fn call_for_structs(&self) -> CallSettings {
-        CallSettings { validate: self.0.validate.unwrap_or(Validate::Layout), ..self.0.call.clone() }
+        self.call(self.validate_structs())
+    }
+
+    fn call(&self, validate: Validate) -> CallSettings {
+        CallSettings { validate, cancel: self.cancel.clone(), ..self.inner.call.clone() }
     }
 
     /// How closely structs from within the process are looked at.
     pub(crate) fn validate_structs(&self) -> Validate {
-        self.0.validate.unwrap_or(Validate::Layout)
+        self.inner.validate.unwrap_or(Validate::Layout)
     }
 
     /// All plugins that can be loaded, to ask for their formats. One that cannot is reported to the log; asking for it
@@ -222,9 +222,9 @@ impl Session {
 
     /// The same, where those of `names` that cannot be loaded are not reported: for callers who ask for them next.
     pub(crate) fn plugins_quiet_about(&self, names: &[&str]) -> Instances<Plugin> {
-        self.0.plugins.get_or_make(|| {
+        self.inner.plugins.get_or_make(|| {
             let mut all = Vec::new();
-            for metadata in self.0.host.plugins() {
+            for metadata in self.inner.host.plugins() {
                 match self.plugin(&metadata.name) {
                     Ok(plugin) => all.push(plugin),
                     Err(_) if names.contains(&metadata.name.as_str()) => {}
@@ -237,7 +237,7 @@ impl Session {
 
     /// Whether this thread makes the plugins just now, and is in the code of one of them: it would wait for itself.
     pub(crate) fn makes_plugins_here(&self) -> bool {
-        self.0.plugins.is_made_here()
+        self.inner.plugins.is_made_here()
     }
 
     /// An instance of the plugin of this name.
@@ -254,13 +254,13 @@ impl Session {
             return Ok(chosen);
         }
         let new = self.plugin(chosen.name())?;
-        self.0.plugins.replace(&chosen, &new);
+        self.inner.plugins.replace(&chosen, &new);
         Ok(new)
     }
 
     /// A new instance of a plugin, whose memory is counted as `account`.
     pub(crate) fn fresh(&self, name: &str, account: &str) -> Result<Arc<Plugin>> {
-        self.instance(name, account, self.0.settings)
+        self.instance(name, account, self.inner.settings)
     }
 
     /// The same, told of other settings than the session's.
@@ -270,8 +270,8 @@ impl Session {
         account: &str,
         settings: SessionSettings,
     ) -> Result<Arc<Plugin>> {
-        let loaded = self.0.host.load(name)?;
-        let account = self.0.host.backend().account(account);
+        let loaded = self.inner.host.load(name)?;
+        let account = self.inner.host.backend().account(account);
         Plugin::create(loaded, account, settings, self.weak())
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }

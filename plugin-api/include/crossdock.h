@@ -233,8 +233,9 @@ typedef struct crossdock_batch {
 } crossdock_batch;
 
 /* A foreign object under the name that Python's capsules use: "arrow_schema", "arrow_array", "arrow_array_stream",
- * "arrow_device_array", "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export".
- * A consumer moves Arrow's objects out of `pointer` (leaving their `release` NULL there). The others are freed by a
+ * "arrow_device_array", "arrow_device_array_stream", "dltensor", "dltensor_versioned", "vortex_buffer_export",
+ * "crossdock_encoded_array".
+ * A consumer moves Arrow's objects and encoded arrays out of `pointer` (leaving their `release` NULL there). The others are freed by a
  * function of their own, themselves included: of those it takes the pointer and leaves NULL in `pointer`. Then it
  * calls `release`, which frees the shell, and the object too if nobody took it. */
 typedef struct crossdock_capsule {
@@ -297,8 +298,8 @@ typedef struct crossdock_call {
   /* Where results are to be. A format whose `device_types` leave this device out is
    * called all the same; its batches stay in host memory, and batches for it are moved there. */
   crossdock_device device;
-  /* Work goes onto this stream; NULL: the device's default one. Results are ready when it has run, or carry
-   * an event. */
+  /* Work goes onto this stream; NULL: the device's default one, which is crossdock_memory's `stream_default` of `device`.
+   * Results are ready when it has run, or carry an event. */
   crossdock_stream* stream;
   /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
   const uint32_t* cancel;
@@ -667,7 +668,9 @@ typedef struct crossdock_kernel {
   size_t struct_size;
   const char* name;
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
-  const void* image; /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none */
+  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none. It is a constant of the plugin's: after its first
+   * launch it is known by where it lies. */
+  const void* image;
   size_t image_bytes;
 } crossdock_kernel;
 
@@ -721,6 +724,7 @@ typedef struct crossdock_memory {
   size_t struct_size;
   void* private_data;
 
+  /* `*n_out` is how many there are, of which no more than `capacity` are written. */
   crossdock_code (*devices)(const struct crossdock_memory*, crossdock_device_info* out, size_t capacity, size_t* n_out,
                             crossdock_error* err);
 
@@ -731,11 +735,12 @@ typedef struct crossdock_memory {
   /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */
   crossdock_code (*alloc_pinned)(const struct crossdock_memory*, size_t bytes, crossdock_allocation* out,
                                  crossdock_error* err);
-  /* Gives a block back, after the events in `uses` (not taken). */
+  /* Gives a block back, after the events in `uses` (not taken; NULL is one that has passed). */
   void (*free)(const struct crossdock_memory*, crossdock_block*, crossdock_event* const* uses, size_t n_uses,
                uint32_t flags);
 
-  /* Enqueued together, in any order among themselves. Host addresses are those of ARROW_DEVICE_CPU. */
+  /* Enqueued together, in any order among themselves. Host addresses are those of ARROW_DEVICE_CPU. A stream of NULL is the
+   * default one of the device whose addresses are given here; to the functions below, which are given none, it is the host's. */
   crossdock_code (*copy)(const struct crossdock_memory*, crossdock_stream*, const crossdock_copy* copies, size_t n_copies,
                          crossdock_error* err);
   crossdock_code (*fill)(const struct crossdock_memory*, crossdock_stream*, void* to, uint8_t value, size_t bytes,
@@ -841,8 +846,11 @@ typedef struct crossdock_plugin_meta {
         sizeof(crossdock_encoded_buffer), sizeof(crossdock_encoded_node), sizeof(crossdock_encoded_array)             \
   }
 
-/* Both symbols are declared with it. */
+/* Both symbols are defined with it. */
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
+/* Else a constant is its own file's in C++. */
+extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
+extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 
 #ifdef __cplusplus
 }

@@ -151,12 +151,14 @@ unsafe extern "C" fn free_self_freeing(capsule: *mut abi::Capsule) {
 
 unsafe extern "C" fn release<T: Named>(capsule: *mut abi::Capsule) {
     // SAFETY: set by `Capsule::new::<T>` only; released once because `release` is cleared. `Owned<T>` is laid out as a
-    // T, and whoever moved the object out left a released one behind.
+    // T, and whoever moved the object out left a released one behind; who left NULL has the whole of it.
     unsafe {
         (*capsule).release = None;
         let object = (*capsule).pointer.cast::<Owned<T>>();
         (*capsule).pointer = std::ptr::null_mut();
-        door::leave(|| drop(Box::from_raw(object)));
+        if !object.is_null() {
+            door::leave(|| drop(Box::from_raw(object)));
+        }
     }
 }
 

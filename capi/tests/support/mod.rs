@@ -76,11 +76,20 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
+/// Of this version.
+pub fn soname() -> String {
+    match env!("CARGO_PKG_VERSION").split('.').collect::<Vec<_>>()[..] {
+        ["0", minor, ..] => format!("libcrossdock.so.0.{minor}"),
+        [major, ..] => format!("libcrossdock.so.{major}"),
+        [] => unreachable!("a version has numbers"),
+    }
+}
+
 /// A folder `lib` in `folder` where programs that were linked find the library under its SONAME.
 pub fn library_folder(folder: &Path) -> PathBuf {
     let lib = folder.join("lib");
     std::fs::create_dir_all(&lib).unwrap();
-    let link = lib.join("libcrossdock.so.0.1");
+    let link = lib.join(soname());
     if !link.exists() {
         std::os::unix::fs::symlink(built_file("libcrossdock.so"), link).unwrap();
     }

@@ -53,13 +53,14 @@ pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
     Ok(to)
 }
 
-/// Some packages of a whole workspace, and the folder that they are built into. An error where one of its dependencies is not on
-/// this machine.
+/// Some packages of a whole workspace, and the folder that they are built into. An error where one of its dependencies is neither on
+/// this machine nor to be had.
 pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skipped> {
     let target = sources.made.join("workspace");
     let of = |command: &mut Command| {
-        command.args(["--offline", "--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
+        command.args(["--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
     };
+    // What it was released with may be no dependency of today's.
     let mut fetch = cargo(false)?;
     // Not what other systems would need.
     let here = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -70,11 +71,12 @@ pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skippe
         return Err(format!("cargo: {}", said.lines().next().unwrap_or("failed").trim()));
     }
     let mut command = cargo(false)?;
-    of(command.arg("build"));
+    of(command.args(["build", "--offline"]));
     packages.iter().for_each(|package| {
         command.args(["--package", package]);
     });
-    run(command.arg("--target-dir").arg(&target));
+    // Nobody debugs them.
+    run(command.arg("--target-dir").arg(&target).env("CARGO_PROFILE_DEV_DEBUG", "0"));
     Ok(target.join("debug"))
 }
 

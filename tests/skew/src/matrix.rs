@@ -71,9 +71,14 @@ fn header_of(sources: &Sources) -> Result<String, Skipped> {
 }
 
 impl Row {
+    /// Builds the fixture; its file.
+    pub fn built(&self, sources: &Sources) -> Result<PathBuf, Skipped> {
+        (self.build)(sources)
+    }
+
     /// Builds the fixture and runs the host with it.
     pub fn run(&self, sources: &Sources) -> Result<(), Skipped> {
-        exercise(&(self.build)(sources)?, self.knows);
+        exercise(&self.built(sources)?, self.knows);
         Ok(())
     }
 

@@ -12,7 +12,7 @@ use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Session, Table};
 use crossdock_arrays::export_field;
 use crossdock_memory::Buffer;
-use crossdock_plugin_api::{Capsule, Device, EncodedArray, LogicalType, NodeParts, Options};
+use crossdock_plugin_api::{CancelFlag, Capsule, Device, EncodedArray, LogicalType, NodeParts, Options};
 use crossdock_test_support::devices;
 use crossdock_tests::{assert_nothing_left, assert_refused, built, command, crossdock};
 
@@ -101,6 +101,27 @@ fn a_tree_becomes_bytes_and_is_decoded_out_of_them_on_every_device() {
             session.host().ledger().leaks()
         );
     }
+}
+
+/// What is made for one piece of a session's work is the session's.
+#[test]
+fn plugins_that_a_piece_of_work_asked_for_first_decode_for_the_session_when_that_is_over() {
+    let session = session(Device::CPU);
+    let decoded = |by: &Session| {
+        let array = tree(by, Device::CPU, "vortex.primitive", false);
+        let capsule = Capsule::new(array.into_raw());
+        let format = by.capsule_format("encoded-array", Way::In)?;
+        let reader = format.read(vec![capsule], None, &Options::new())?;
+        reader.map(|batch| batch.map(|batch| batch.len())).collect::<Result<Vec<_>, _>>()
+    };
+    let stopped = CancelFlag::new();
+    let piece = session.with_cancel_flag(stopped.clone());
+    assert!(!piece.plugins().is_empty());
+    stopped.cancel();
+    assert!(decoded(&piece).is_err(), "it was stopped");
+    assert_eq!(decoded(&session).unwrap(), [3], "the piece is still there");
+    drop(piece);
+    assert_eq!(decoded(&session).unwrap(), [3], "the piece is gone");
 }
 
 struct Place(tempfile::TempDir);

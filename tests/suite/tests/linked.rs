@@ -16,7 +16,7 @@ static C_DEVICE: abi::PluginEntry = entry::<crossdock_arrow_c_device::ArrowCDevi
 const fn about(name: &'static str) -> About {
     About {
         name,
-        version: "0.1.0",
+        version: env!("CARGO_PKG_VERSION"),
         description: "linked in",
         licence: "Apache-2.0",
         interfaces: "crossdock.importer/1 crossdock.exporter/1",

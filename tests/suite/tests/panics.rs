@@ -26,7 +26,11 @@ fn a_panic_on_the_way_in_is_an_error_that_names_the_plugin() {
             "--plugins",
             folder.path().to_str().unwrap(),
         ]);
-        assert_refused(&out, &["bad-citizen 0.1.0", mood, "as asked"], &output);
+        assert_refused(
+            &out,
+            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), mood, "as asked"],
+            &output,
+        );
     }
 }
 
@@ -44,7 +48,11 @@ fn a_panic_on_the_way_out_is_an_error_that_names_the_plugin() {
             "--plugins",
             folder.path().to_str().unwrap(),
         ]);
-        assert_refused(&out, &["bad-citizen 0.1.0", mood, "as asked"], &output);
+        assert_refused(
+            &out,
+            &[concat!("bad-citizen ", env!("CARGO_PKG_VERSION")), mood, "as asked"],
+            &output,
+        );
     }
 }
 

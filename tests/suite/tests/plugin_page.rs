@@ -129,7 +129,13 @@ fn the_rust_plugin_reads_and_writes_on_every_device_and_says_what_is_wrong() {
     }
     std::fs::remove_file(&arrow).unwrap();
     std::fs::write(&input, "1\n2\nthree\n").unwrap();
-    let expected = ["numbers 0.1.0", "in.numbers", "line 3", "expected a 64-bit integer", "three"];
+    let expected = [
+        concat!("numbers ", env!("CARGO_PKG_VERSION")),
+        "in.numbers",
+        "line 3",
+        "expected a 64-bit integer",
+        "three",
+    ];
     assert_refused(&convert(&plugin, &input, &arrow, &[]), &expected, &arrow);
 }
 

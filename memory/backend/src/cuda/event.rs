@@ -77,7 +77,7 @@ impl CudaEvent {
     unsafe fn checked(backend: usize, handle: *mut abi::Event) -> Result<*const Self> {
         let event = handle.cast::<Self>().cast_const();
         // SAFETY: by this function's own contract.
-        if !event.is_aligned() || unsafe { (*event).backend } != backend {
+        if event.is_null() || !event.is_aligned() || unsafe { (*event).backend } != backend {
             return Err(Error::invalid_argument(format!("event {handle:p} was not made by this memory")));
         }
         Ok(event)

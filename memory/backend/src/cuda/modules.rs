@@ -1,7 +1,7 @@
 //! Kernels' images: chosen, loaded once, shared by content.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -14,12 +14,12 @@ use super::driver::{Function, Module, SUCCESS};
 /// content, wherever it lies.
 pub(crate) struct Modules {
     gpu: Arc<Gpu>,
-    /// By where image and name lie in the plugin, which is mapped for good: what a launch looks up.
-    functions: RwLock<HashMap<Key, Handle>>,
+    /// What a launch looks up: by where the image lies in the plugin, which is mapped for good, and the name.
+    functions: RwLock<HashMap<Place, HashMap<CString, Handle>>>,
     loaded: Mutex<HashMap<u64, Vec<Loaded>>>,
 }
 
-type Key = (usize, usize, usize);
+type Place = (usize, usize);
 
 struct Loaded {
     image: Box<[u8]>,
@@ -50,14 +50,18 @@ impl Modules {
                 self.gpu.device
             )));
         }
-        let key = (kernel.image as usize, kernel.image_bytes, kernel.name as usize);
-        let known = self.functions.read().unwrap_or_else(PoisonError::into_inner).get(&key).copied();
+        let place = (kernel.image as usize, kernel.image_bytes);
+        // SAFETY: the struct's author gives a NUL-terminated name.
+        let name = unsafe { CStr::from_ptr(kernel.name) };
+        let functions = self.functions.read().unwrap_or_else(PoisonError::into_inner);
+        let known = functions.get(&place).and_then(|of_image| of_image.get(name)).copied();
+        drop(functions);
         let function = match known {
             Some(function) => function.0,
             None => {
-                let function = self.load(kernel)?;
+                let function = self.load(kernel, name)?;
                 let mut functions = self.functions.write().unwrap_or_else(PoisonError::into_inner);
-                functions.insert(key, Handle(function));
+                functions.entry(place).or_default().insert(name.into(), Handle(function));
                 function
             }
         };
@@ -74,12 +78,9 @@ impl Modules {
         Ok(function)
     }
 
-    fn load(&self, kernel: &abi::Kernel) -> Result<Function> {
-        // SAFETY: the struct's author gives the image's true length, and a NUL-terminated name.
-        let (image, name) = unsafe {
-            let image = std::slice::from_raw_parts(kernel.image.cast::<u8>(), kernel.image_bytes);
-            (image, CStr::from_ptr(kernel.name))
-        };
+    fn load(&self, kernel: &abi::Kernel, name: &CStr) -> Result<Function> {
+        // SAFETY: the struct's author gives the image's true length.
+        let image = unsafe { std::slice::from_raw_parts(kernel.image.cast::<u8>(), kernel.image_bytes) };
         let module = self.module(image)?;
         let driver = &self.gpu.driver;
         let mut function: Function = std::ptr::null_mut();
@@ -99,15 +100,19 @@ impl Modules {
         }
         let chosen = choose(image, self.gpu.capability)
             .map_err(|e| e.context(format_args!("an image for {}", self.gpu.device)))?;
-        // An image in a plugin's constants may begin anywhere; a driver may expect an ELF file where one may lie.
-        let mut aligned = vec![0u64; chosen.len().div_ceil(8)];
+        if chosen.is_empty() {
+            return Err(Error::bad_data(format!("an image for {} has no bytes", self.gpu.device)));
+        }
+        // An image in a plugin's constants may begin anywhere; a driver may expect an ELF file where one may lie. Of PTX it reads
+        // as far as a NUL, which its author may have left out.
+        let mut aligned = vec![0u64; chosen.len() / 8 + 1];
         // SAFETY: `aligned` has at least as many bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(chosen.as_ptr(), aligned.as_mut_ptr().cast(), chosen.len());
         }
         let mut module: Module = std::ptr::null_mut();
         let driver = &self.gpu.driver;
-        // SAFETY: a whole image, which the driver reads the length of out of itself; PTX ends with its NUL.
+        // SAFETY: a whole image, which the driver reads the length of out of itself; PTX ends with a NUL.
         let code = unsafe { (driver.module_load_data)(&mut module, aligned.as_ptr().cast()) };
         driver.check("cuModuleLoadData", code)?;
         same.push(Loaded { image: image.into(), module: Handle(module) });

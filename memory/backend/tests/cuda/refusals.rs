@@ -126,3 +126,53 @@ fn faults_reach_the_device_too() {
     t.free(held);
     assert!(backend.leaks().is_empty());
 }
+
+/// Two kernels, and no NUL at the end, where eights are full.
+const IMAGE: &str = ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry here()\n{ ret; }\n\
+                     .visible .entry there()\n{ ret; }\n//\n";
+
+#[test]
+fn a_kernel_is_known_by_its_name_s_text_and_ptx_need_not_end_in_a_nul() {
+    let Some(backend) = backend("a_kernel_is_known_by_its_name_s_text") else { return };
+    assert_eq!(IMAGE.len() % 8, 0);
+    let account = backend.account("test");
+    let t = table(&account);
+    let held = t.upload(GPU, &[1; 64]).unwrap();
+    let args = [range_arg(abi::ARG_READ, held.address, 32), range_arg(abi::ARG_WRITE, held.address, 32)];
+    let stream = t.stream_default(GPU).unwrap();
+    let mut name = *b"here\0\0\0\0";
+    let launch = |name: &[u8; 8]| {
+        let (image, image_bytes) = (IMAGE.as_ptr().cast(), IMAGE.len());
+        t.launch(stream, &abi::Kernel { image, image_bytes, name: name.as_ptr().cast(), ..add_one() }, &args)
+    };
+    launch(&name).unwrap();
+    name[..5].copy_from_slice(b"there");
+    launch(&name).unwrap();
+    name[..5].copy_from_slice(b"where");
+    let refused = launch(&name).unwrap_err();
+    assert!(refused.message().contains("its image has no such function"), "{refused:?}");
+    t.free(held);
+}
+
+#[test]
+fn an_image_without_bytes_is_refused() {
+    let Some(backend) = backend("an_image_without_bytes") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let kernel = abi::Kernel { image: IMAGE.as_ptr().cast(), image_bytes: 0, ..add_one() };
+    let refused = t.launch(t.stream_default(GPU).unwrap(), &kernel, &[]).unwrap_err();
+    assert!(refused.message().contains("has no bytes"), "{refused:?}");
+}
+
+#[test]
+fn a_block_that_is_freed_after_an_event_that_has_passed_is_freed() {
+    let Some(backend) = backend("a_block_that_is_freed_after_an_event_that_has_passed") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    for device in [GPU, Device::CPU] {
+        let held = t.alloc(device, 1 << 20).unwrap();
+        t.free_after(held, &[std::ptr::null_mut()], 0);
+    }
+    backend.settle();
+    assert!(backend.leaks().is_empty());
+}
