@@ -848,11 +848,11 @@ typedef struct crossdock_plugin_meta {
 
 /* Both symbols are defined with it. */
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
-/* Else a constant is its own file's in C++. */
-extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
-extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 
 #ifdef __cplusplus
+/* Else a constant is its own file's. */
+extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
+extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 }
 
 #include <exception>

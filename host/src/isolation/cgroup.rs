@@ -34,10 +34,7 @@ impl Group {
             write(parent, "cgroup.subtree_control", format_args!("+{name}"))?;
         }
         forget_the_dead(parent);
-        static MADE: AtomicU32 = AtomicU32::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|error| failed(&folder, error))?;
+        let folder = made_below(parent)?;
         let group = Self { folder, memory_bytes: confine::most_bytes(memory_limit_bytes, has_cuda) };
         if let Some(bytes) = group.memory_bytes {
             write(&group.folder, "memory.max", bytes)?;
@@ -66,12 +63,26 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It fails where the process has not quite gone: the next group that is made beside it sees to that.
+        // It fails where the process has not quite gone; a later host sees to that.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
 const PREFIX: &str = "crossdock-";
+
+/// The next whose name is free: one may be left of a host that had the same number.
+fn made_below(parent: &Path) -> Result<PathBuf> {
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let folder = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed(&folder, error)),
+        }
+    }
+}
 
 /// Groups of hosts that were ended before they could remove them. One that is not empty cannot be removed.
 fn forget_the_dead(parent: &Path) {

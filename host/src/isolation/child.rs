@@ -1,9 +1,10 @@
 //! The process of an isolated plugin, as the host sees it.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use crossdock_memory::Stream;
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
+use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::cgroup::Group;
 use super::desk::{Desk, Progress, Threads};
@@ -58,7 +60,7 @@ impl Isolated {
         let mut running = lock(&self.running);
         running.retain(|_, child| child.strong_count() > 0);
         let there = running.get(&device).and_then(Weak::upgrade);
-        if let Some(child) = there.filter(|child| child.end.get().is_none()) {
+        if let Some(child) = there.filter(|child| child.is_there()) {
             return Ok(child);
         }
         let (program, rooms) = (self.isolation.program()?, device.map(make).transpose()?.map(Arc::new));
@@ -140,7 +142,7 @@ impl Child {
         // A terminal's Ctrl-C is the host's to pass on.
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
         // Standard output may be the host's answer.
-        command.stdout(io::stderr().as_fd().try_clone_to_owned().map_err(failed)?);
+        command.stdout(said().map_err(failed)?).stderr(said().map_err(failed)?);
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace));
         let control = Lane::from(ours.try_clone().map_err(failed)?);
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
@@ -161,6 +163,18 @@ impl Child {
         // It has not been told what to load yet.
         child.group.iter().try_for_each(|group| group.take(number))?;
         Ok(child)
+    }
+
+    /// Whether it runs, and it is this process that it speaks with.
+    fn is_there(&self) -> bool {
+        if self.end.get().is_some() || self.host != std::process::id() {
+            return false;
+        }
+        let runs = matches!(lock(&self.process).try_wait(), Ok(None));
+        if !runs {
+            self.buried(None, "while nothing was asked of it");
+        }
+        runs
     }
 
     /// Has it let go of something. It has little time for that: others wait behind it.
@@ -304,6 +318,8 @@ impl Child {
         let status = if why.is_some() { None } else { exit_within(&mut process, GRACE) };
         let end = match (why, status) {
             (Some(why), _) => why.to_owned(),
+            // It goes so when it cannot be spoken with any more, whoever ended that.
+            (None, Some(status)) if status.success() => format!("{} ({otherwise})", words(status)),
             (None, Some(status)) => {
                 self.group.as_ref().and_then(Group::ended_for_memory).unwrap_or_else(|| words(status))
             }
@@ -312,7 +328,7 @@ impl Child {
         // It fails for one that has ended, which is as well.
         let _ = process.kill();
         let _ = process.wait();
-        self.desk.forget_rooms();
+        self.desk.forget_process();
         self.end.get_or_init(|| end).clone()
     }
 }
@@ -330,7 +346,7 @@ impl Drop for Child {
                 let _ = process.kill();
                 let _ = process.wait();
             }
-            self.desk.forget_rooms();
+            self.desk.forget_process();
         }
         self.threads.end_within(GRACE);
     }
@@ -339,6 +355,17 @@ impl Drop for Child {
 fn answer_in(message: Message) -> Result<(With<Answer>, Vec<OwnedFd>)> {
     let answer: std::result::Result<With<Answer>, Failure> = wire::read(&message.bytes)?;
     Ok((answer?, message.files))
+}
+
+/// Where a process says what it has to say: this one's standard error, opened anew where that can be, so that what a plugin sets
+/// of it, and where in it, is no setting of the host's.
+fn said() -> io::Result<OwnedFd> {
+    // A pipe that nobody reads from any more is not waited for, and no terminal becomes this process's own.
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let anew = OpenOptions::new().append(true).custom_flags(flags.bits() as i32).open("/proc/self/fd/2");
+    let blocks = |file: File| fcntl_setfl(&file, OFlags::APPEND).map(|()| file.into());
+    let anew = anew.and_then(|file| blocks(file).map_err(io::Error::from));
+    anew.or_else(|_| io::stderr().as_fd().try_clone_to_owned())
 }
 
 fn exit_within(process: &mut std::process::Child, time: Duration) -> Option<std::process::ExitStatus> {

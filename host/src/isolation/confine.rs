@@ -208,7 +208,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_flock,
     libc::SYS_pipe2,
     libc::SYS_eventfd2,
@@ -240,7 +239,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getegid,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_getscheduler,
     libc::SYS_sched_get_priority_max,
@@ -263,7 +261,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_gettimeofday,
     libc::SYS_times,
     libc::SYS_getrusage,
-    libc::SYS_prlimit64,
     libc::SYS_sysinfo,
     libc::SYS_uname,
     libc::SYS_getrandom,
@@ -289,16 +286,26 @@ const ALSO_ALLOWED: &[libc::c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const ALSO_ALLOWED: &[libc::c_long] = &[];
 
+/// Linux's own, which the crate libc has not for every C library.
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+
 fn calls(has_cuda: bool) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
         Error::unsupported(format!("this system cannot filter a process's system calls (seccomp): {error}"))
     };
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| failed(&error))?;
-    let when = |argument, value: u64, operator| {
+    let is = |argument, value: u64, operator| {
         SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, value)
-            .and_then(|condition| SeccompRule::new(vec![condition]))
             .map_err(|error| failed(&error))
     };
+    // Of numbers with 32 bits the kernel looks at no more, whatever stands above them.
+    let is_int = |argument, value: i32, operator| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value as u64)
+            .map_err(|error| failed(&error))
+    };
+    let all = |conditions| SeccompRule::new(conditions).map_err(|error| failed(&error));
+    let when = |argument, value: u64, operator| all(vec![is(argument, value, operator)?]);
     let apply = |rules, otherwise, matched| {
         let filter = SeccompFilter::new(rules, otherwise, matched, arch).map_err(|error| failed(&error))?;
         let program = BpfProgram::try_from(filter).map_err(|error| failed(&error))?;
@@ -312,20 +319,25 @@ fn calls(has_cuda: bool) -> Result<()> {
         ALLOWED.iter().chain(ALSO_ALLOWED).map(|call| (*call, Vec::new())).collect();
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![when(0, thread, SeccompCmpOp::MaskedEq(thread))?]);
-    let local = libc::AF_UNIX as u64;
-    rules.insert(libc::SYS_socketpair, vec![when(0, local, SeccompCmpOp::Eq)?]);
+    // A pair that keeps no bounds stays a pair: of datagrams, each may go to another socket.
+    const KINDS: u64 = 0xf;
+    let (local, stream) = (is_int(0, libc::AF_UNIX, SeccompCmpOp::Eq)?, SeccompCmpOp::MaskedEq(KINDS));
+    rules.insert(libc::SYS_socketpair, vec![all(vec![local, is_int(1, libc::SOCK_STREAM, stream)?])?]);
+    // Of this process alone: limits and places to run are the same user's to set for any of its processes.
+    for call in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity] {
+        rules.insert(call, vec![all(vec![is_int(0, 0, SeccompCmpOp::Eq)?])?]);
+    }
+    // Whom a file signals may be anybody.
+    const SIGNALS: [i32; 3] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX];
+    let others = SIGNALS.map(|command| is_int(1, command, SeccompCmpOp::Ne));
+    rules.insert(libc::SYS_fcntl, vec![all(others.into_iter().collect::<Result<_>>()?)?]);
     // Its own threads, as `abort` does it.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![when(0, own, SeccompCmpOp::Eq)?]);
     rules.insert(libc::SYS_kill, vec![when(0, own, SeccompCmpOp::Eq)?]);
     if has_cuda {
         // Those of the driver's own: of the type 'F', and for unified memory small numbers. No terminal listens to either.
-        let of_driver = |bits: u64, value: u64| {
-            let operator = SeccompCmpOp::MaskedEq(bits);
-            SeccompCondition::new(1, SeccompCmpArgLen::Dword, operator, value)
-                .and_then(|condition| SeccompRule::new(vec![condition]))
-                .map_err(|error| failed(&error))
-        };
+        let of_driver = |bits: u64, value| all(vec![is_int(1, value, SeccompCmpOp::MaskedEq(bits))?]);
         rules.insert(libc::SYS_ioctl, vec![of_driver(0xff00, 0x4600)?, of_driver(0xffff_ff00, 0)?]);
     }
     apply(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)

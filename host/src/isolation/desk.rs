@@ -40,7 +40,8 @@ pub struct Desk {
     instances: Mutex<HashMap<u64, Decoding>>,
     pub calls: Mutex<HashMap<u64, Arc<Progress>>>,
     next: AtomicU64,
-    lanes: AtomicUsize,
+    /// Those that are served; `None` once the process is gone.
+    lanes: Mutex<Option<Vec<Arc<Lane>>>>,
     /// Counts what it has asked for, and what of it the host is about to do.
     pub signs: AtomicU64,
     pub busy: AtomicUsize,
@@ -104,7 +105,7 @@ impl Desk {
         let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let instances = Mutex::default();
         let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (lanes, busy) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (lanes, busy) = (Mutex::new(Some(Vec::new())), AtomicUsize::new(0));
         let process = OnceLock::new();
         Self { who, trace, process, sources, sinks, rooms, instances, calls, next, lanes, signs, busy }
     }
@@ -161,30 +162,44 @@ impl Desk {
         }
     }
 
-    /// Nothing comes in them any more.
-    pub fn forget_rooms(&self) {
+    /// The process is gone: nothing comes in its rooms any more, and nobody is at the other end of a lane. But the end itself it may
+    /// have kept somewhere that did not go with it: with the host, even.
+    pub fn forget_process(&self) {
         if let Some(rooms) = &self.rooms {
             rooms.forget();
         }
+        let lanes = lock(&self.lanes).take();
+        lanes.iter().flatten().for_each(|lane| lane.close());
     }
 
     /// Takes new lanes, and answers on each of them, until the process ends.
     pub fn accept(self: Arc<Self>, control: &Lane, threads: &Threads) {
         while let Ok(Some(message)) = control.receive() {
-            for file in message.files {
-                if self.lanes.fetch_add(1, Ordering::Relaxed) >= MOST_LANES {
-                    return control.close();
-                }
-                let (desk, lane) = (self.clone(), Lane::from(file));
-                let serve = move || lane.serve(|message| desk.answer(message));
-                if threads.spawn(serve).is_err() {
-                    return control.close();
-                }
+            if !message.files.into_iter().all(|file| self.clone().serve(file.into(), threads)) {
+                break;
             }
         }
+        control.close();
         // Nobody reads or writes for it any more.
         let gone = (std::mem::take(&mut *lock(&self.sources)), std::mem::take(&mut *lock(&self.sinks)));
         drop(gone);
+    }
+
+    /// Answers on one more lane, until it ends; whether it can.
+    fn serve(self: Arc<Self>, lane: Lane, threads: &Threads) -> bool {
+        let lane = Arc::new(lane);
+        {
+            let mut lanes = lock(&self.lanes);
+            let Some(lanes) = lanes.as_mut().filter(|lanes| lanes.len() < MOST_LANES) else { return false };
+            lanes.push(lane.clone());
+        }
+        let serve = move || {
+            lane.serve(|message| self.answer(message));
+            if let Some(lanes) = lock(&self.lanes).as_mut() {
+                lanes.retain(|other| !Arc::ptr_eq(other, &lane));
+            }
+        };
+        threads.spawn(serve).is_ok()
     }
 
     fn answer(&self, question: Message) -> Reply {
@@ -268,6 +283,8 @@ impl Desk {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
     use crossdock_test_support::TestHost;
 
@@ -291,6 +308,27 @@ mod tests {
         drop(say);
         threads.end_within(Duration::from_secs(60));
         assert!(still.upgrade().is_none());
+    }
+
+    #[test]
+    fn lanes_of_which_a_process_gave_both_ends_away_end_with_it() {
+        let (desk, threads) = (Arc::new(Desk::of("a stranger".into(), None, None)), Threads::default());
+        let ((ours, theirs), (a, b)) = (Lane::pair().unwrap(), Lane::pair().unwrap());
+        b.send(&[], &[], &[]).unwrap();
+        theirs.send(&[], &[], &[a.as_fd(), b.as_fd()]).unwrap();
+        drop((a, b));
+        let (served, others) = (desk.clone(), threads.clone());
+        threads.spawn(move || served.accept(&ours, &others)).unwrap();
+        let begin = std::time::Instant::now();
+        while desk.signs.load(Ordering::Relaxed) < 100 {
+            assert!(begin.elapsed() < Duration::from_secs(60), "the host does not answer itself");
+        }
+        drop(theirs);
+        threads.end_within(Duration::from_millis(1));
+        assert!(Arc::strong_count(&desk) > 2, "both answer each other");
+        desk.forget_process();
+        threads.end_within(Duration::from_secs(60));
+        assert_eq!(Arc::strong_count(&desk), 1);
     }
 
     fn refused(desk: &Desk, wish: &Wish) -> String {

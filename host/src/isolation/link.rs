@@ -83,8 +83,17 @@ impl Lane {
         let mut head = [0; HEAD_BYTES];
         let mut got = 0;
         while let Some(rest) = head.get_mut(got..).filter(|rest| !rest.is_empty()) {
-            match self.receive_some(rest, &mut files)? {
-                0 if got == 0 => return Ok(None),
+            let (before, first) = (files.len(), got == 0);
+            let n = self.receive_some(rest, &mut files)?;
+            // They go with the first byte: many heads in pieces, each with files, would be more than a process may have open.
+            if !first && files.len() > before {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "open files in the middle of a message",
+                ));
+            }
+            match n {
+                0 if first => return Ok(None),
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => got += n,
             }

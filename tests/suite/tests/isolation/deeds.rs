@@ -82,6 +82,27 @@ fn a_process_that_ends_is_an_error_of_the_call_and_of_nothing_else() {
 }
 
 #[test]
+fn a_process_that_ended_while_nothing_was_asked_of_it_is_nobody_s_error() {
+    if skips("a_process_that_ended_while_nothing_was_asked_of_it_is_nobody_s_error") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_host, session) = session(folder.path(), crate::marked("idle"));
+    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+    for process in crate::all_processes().filter(|process| crate::is_marked(process, "idle")) {
+        let number = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        // SAFETY: numbers.
+        assert_eq!(unsafe { libc::kill(number, libc::SIGKILL) }, 0);
+    }
+    let begin = Instant::now();
+    while crate::all_processes().any(|process| crate::is_marked(&process, "idle")) {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
 fn what_reaches_outside_is_refused() {
     if skips("what_reaches_outside_is_refused") {
         return;
@@ -121,6 +142,10 @@ fn reaches_nothing(device: Device, to_driver: i32) {
         "remove-file",
         "make-folder",
         "type-into-terminal",
+        "limit-host",
+        "pin-host",
+        "signal-by-file",
+        "datagrams",
     ] {
         refused(deed, libc::EPERM);
     }
@@ -238,6 +263,30 @@ fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
         assert!(said.contains(heard) && out.stdout.is_empty(), "{deed}: {out:?}");
         assert!(said.contains("an instance was destroyed"), "{deed}: {said}");
     }
+}
+
+#[test]
+fn what_it_sets_of_its_standard_error_is_no_setting_of_the_host_s() {
+    if skips("what_it_sets_of_its_standard_error_is_no_setting_of_the_host_s") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, plugin) = (folder.path().join("a.deed"), hostile(folder.path()));
+    std::fs::write(&file, "unblock-errors").unwrap();
+    let (mut heard, errors) = std::io::pipe().unwrap();
+    let arguments =
+        ["convert", "--isolate=hostile", "--plugins", plugin.to_str().unwrap(), file.to_str().unwrap(), "-"];
+    let mut command = command(&arguments);
+    command.args(["--to", "arrow-ipc-stream"]).stderr(errors.try_clone().unwrap());
+    assert!(!command.status().unwrap().success());
+    drop(command);
+    // SAFETY: a number of an open file.
+    let flags = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&errors), libc::F_GETFL) };
+    drop(errors);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut heard, &mut said).unwrap();
+    assert!(said.contains("unblock-errors: 0"), "it was done: {said}");
+    assert_eq!(flags & libc::O_NONBLOCK, 0, "the host's is set too");
 }
 
 #[test]

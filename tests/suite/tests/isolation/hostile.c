@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -55,6 +57,14 @@ static int attempt(const char* deed) {
   if (is(deed, "make-folder")) return mkdir(HOSTILE_FILE ".folder", 0700);
   if (is(deed, "type-into-terminal")) return ioctl(0, TIOCSTI, "x");
   if (is(deed, "speak-to-driver")) return ioctl(0, 0x4601, NULL);
+  if (is(deed, "limit-host")) return prlimit(getppid(), RLIMIT_NOFILE, NULL, &(struct rlimit){0});
+  if (is(deed, "pin-host")) {
+    cpu_set_t all;
+    return sched_getaffinity(0, sizeof all, &all) ? -1 : sched_setaffinity(getppid(), sizeof all, &all);
+  }
+  if (is(deed, "signal-by-file")) return fcntl(0, F_SETOWN, getppid());
+  if (is(deed, "unblock-errors")) return fcntl(2, F_SETFL, O_NONBLOCK | fcntl(2, F_GETFL));
+  if (is(deed, "datagrams")) return socketpair(AF_UNIX, SOCK_DGRAM, 0, (int[2]){0, 0});
   if (is(deed, "standard-input")) return (int)read(0, &errno, 1) == 0 ? 0 : -1;
   if (is(deed, "take-memory")) {
     volatile char* taken = malloc((size_t)1 << 30);
