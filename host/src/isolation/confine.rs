@@ -319,7 +319,7 @@ fn calls(has_cuda: bool) -> Result<()> {
         ALLOWED.iter().chain(ALSO_ALLOWED).map(|call| (*call, Vec::new())).collect();
     let thread = libc::CLONE_THREAD as u64;
     rules.insert(libc::SYS_clone, vec![when(0, thread, SeccompCmpOp::MaskedEq(thread))?]);
-    // A pair that keeps no bounds stays a pair: of datagrams, each may go to another socket.
+    // Streams alone: who has a socket of datagrams may send to any other, also from a pair.
     const KINDS: u64 = 0xf;
     let (local, stream) = (is_int(0, libc::AF_UNIX, SeccompCmpOp::Eq)?, SeccompCmpOp::MaskedEq(KINDS));
     rules.insert(libc::SYS_socketpair, vec![all(vec![local, is_int(1, libc::SOCK_STREAM, stream)?])?]);
