@@ -15,12 +15,11 @@ struct crossdock_instance {
 
 #define CSV_CPU ((crossdock_device){-1, ARROW_DEVICE_CPU, 0})
 
-/* Fills in an out parameter, of which no more is written than its caller has. */
+/* Fills in an out parameter, of which no more is written than its caller has; its size stays the caller's. */
 #define CSV_GIVE(out, value)                                                                    \
   do {                                                                                          \
-    size_t bytes_ = (out)->struct_size < sizeof(value) ? (out)->struct_size : sizeof(value);    \
-    (value).struct_size = bytes_;                                                               \
-    memcpy((out), &(value), bytes_);                                                            \
+    (value).struct_size = (out)->struct_size;                                                   \
+    memcpy((out), &(value), (out)->struct_size < sizeof(value) ? (out)->struct_size : sizeof(value)); \
   } while (0)
 
 #endif

@@ -1,8 +1,8 @@
 //! A plugin's instance in a session, with its formats, and its orderly end.
 
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
@@ -12,7 +12,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::host_object::HostObject;
-use crate::isolation::Remote;
+use crate::isolation::{Child, Remote};
 use crate::janitor::{self, Retired};
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
@@ -29,6 +29,8 @@ pub struct Plugin {
     encodings: Vec<String>,
     /// Whether it has said that it panicked: nothing more is to be had of it.
     poisoned: AtomicBool,
+    /// Where it runs, if not here.
+    process: Option<Weak<Child>>,
     retired: ManuallyDrop<Retired>,
 }
 
@@ -44,13 +46,16 @@ impl Plugin {
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let backend = session.upgrade().map(|session| session.host().backend().clone());
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
+        let mut process = None;
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
                 let handle = unsafe { Handle::retain(host.as_ptr()) }?;
                 let gone = || ApiError::invalid_argument("the session is closed");
                 let backend = backend.ok_or_else(gone)?;
-                Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings).map(Instance::of)
+                let remote = Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings)?;
+                process = Some(Arc::downgrade(remote.process()));
+                Ok(Instance::of(remote))
             }
             // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
             // instance is dropped, which the janitor does on its own stack, after every stream and writer: these hold an
@@ -64,8 +69,16 @@ impl Plugin {
         let retired = ManuallyDrop::new(Retired { instance, host, own_references });
         let (importer_formats, exporter_formats, encodings) = (Vec::new(), Vec::new(), Vec::new());
         let poisoned = AtomicBool::new(false);
-        let mut plugin =
-            Self { loaded, account, importer_formats, exporter_formats, encodings, poisoned, retired };
+        let mut plugin = Self {
+            loaded,
+            account,
+            importer_formats,
+            exporter_formats,
+            encodings,
+            poisoned,
+            process,
+            retired,
+        };
         plugin.ask().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;
         drop(mark);
         if let Some(first_run) = &plugin.loaded.first_run {
@@ -147,16 +160,22 @@ impl Plugin {
         self.loaded.isolated.is_some()
     }
 
-    /// Whether it panicked.
+    /// Whether it panicked, or its process has ended.
     pub(crate) fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Relaxed)
+        let is_gone = |process: &Weak<Child>| process.upgrade().is_some_and(|process| !process.is_there());
+        self.poisoned.load(Ordering::Relaxed) || self.process.as_ref().is_some_and(is_gone)
+    }
+
+    /// Notes what an error that it reported says of it.
+    pub(crate) fn heed(&self, error: &ApiError) {
+        if error.code() == crossdock_plugin_api::Code::PANICKED {
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
     }
 
     /// What it reported, as the host's error.
     pub(crate) fn failed(&self, what: impl Into<String>, source: ApiError) -> Error {
-        if source.code() == crossdock_plugin_api::Code::PANICKED {
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
+        self.heed(&source);
         match source.code() {
             crossdock_plugin_api::Code::CANCELLED => Error::Cancelled,
             _ => Error::Plugin { plugin: self.to_string(), what: what.into(), source },

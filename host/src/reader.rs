@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, export_schema, import_batch, import_schema, validate};
+use crossdock_arrays::{DeviceBatch, Level, export_schema, import_result, import_schema, validate};
 use crossdock_plugin_api::{
     BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Input as ApiInput, Options, Progress,
     Source, Validate,
@@ -194,7 +194,7 @@ impl Reader {
             return Ok(None);
         };
         let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
-        let batch = import_batch(raw, &self.schema, self.session.memory()).map_err(wrong)?;
+        let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
         // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
         if self.session.validate_structs() == Validate::Full {
             validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
-    CallSettings, CancelFlag, Device, EncodedArray, Host as HostHandle, Owned, Result as ApiResult,
-    SessionSettings, Validate, abi,
+    Call, CallSettings, CallStream, CancelFlag, Device, EncodedArray, Host as HostHandle, Owned,
+    Result as ApiResult, SessionSettings, Validate, abi,
 };
 
 use crate::error::{Error, Result};
@@ -48,8 +48,8 @@ struct Inner {
     decoder: Option<Arc<Decoder>>,
 }
 
-/// Decodes an array for a plugin: a batch of one column, on a device.
-pub(crate) type Decoder = dyn Fn(Device, EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
+/// Decodes an array for a plugin's call: a batch of one column.
+pub(crate) type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
 
 /// How a [`Session`] is to be.
 pub struct SessionBuilder {
@@ -118,6 +118,8 @@ impl SessionBuilder {
         let call = CallSettings {
             byte_budget: self.byte_budget,
             cancel: self.cancel.clone(),
+            // SAFETY: the device's default one, which lives as long as the memory that the session keeps.
+            stream: unsafe { CallStream::new(stream.raw()) },
             ..CallSettings::new(self.device)
         };
         let inner = Inner {
@@ -256,6 +258,21 @@ impl Session {
         let new = self.plugin(chosen.name())?;
         self.inner.plugins.replace(&chosen, &new);
         Ok(new)
+    }
+
+    /// All of them, with new instances of those that have panicked. Where none can be made, the old one says so.
+    pub(crate) fn usable_plugins(&self) -> Instances<Plugin> {
+        let plugins = self.plugins();
+        let poisoned: Vec<_> = plugins.iter().filter(|plugin| plugin.is_poisoned()).collect();
+        if poisoned.is_empty() {
+            return plugins;
+        }
+        for plugin in poisoned {
+            if let Err(error) = self.usable(plugin.clone()) {
+                tracing::warn!("{}", error.one_line());
+            }
+        }
+        self.plugins()
     }
 
     /// A new instance of a plugin, whose memory is counted as `account`.

@@ -21,7 +21,7 @@
  *             whose `release` is NULL is released or empty. Objects may be moved: copy the bytes, then set the
  *             source's `release` to NULL without calling it.
  *             An out parameter that is such a struct comes with the caller's `struct_size` and is else zero; no more of
- *             it is written than that covers, and no more of a struct is moved than its own says.
+ *             it is written than that covers, its `struct_size` stays, and no more of a struct is moved than its own says.
  *   status    Functions that can fail return 0 (CROSSDOCK_OK) or one of crossdock_code, and fill in `err` if it
  *             is not NULL. Out parameters are written on success only.
  *   threads   Functions tagged [any-thread] may be called from any thread, several at once. [serial]: from any

@@ -128,7 +128,7 @@ abi! {
         key: Str,
         value: Str,
     }
-    #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+    #[derive(Clone, Copy, Debug)]
     struct Device {
         id: i64,
         r#type: i32,

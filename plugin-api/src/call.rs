@@ -11,7 +11,34 @@ use crate::words::Device;
 
 /// A caller's cancel flag, to set from anywhere.
 #[derive(Clone, Debug, Default)]
-pub struct CancelFlag(Arc<AtomicU32>);
+pub struct CancelFlag(Flag);
+
+#[derive(Clone, Debug)]
+enum Flag {
+    Own(Arc<AtomicU32>),
+    /// Another caller's, alive as long as its call.
+    Lent(*const u32),
+}
+
+impl Default for Flag {
+    fn default() -> Self {
+        Self::Own(Arc::default())
+    }
+}
+
+// SAFETY: whoever knows the address of a flag accesses it atomically, from any thread.
+unsafe impl Send for Flag {}
+// SAFETY: as above.
+unsafe impl Sync for Flag {}
+
+impl Flag {
+    fn as_ptr(&self) -> *const u32 {
+        match self {
+            Self::Own(flag) => flag.as_ptr(),
+            Self::Lent(flag) => *flag,
+        }
+    }
+}
 
 impl CancelFlag {
     /// Not set.
@@ -19,14 +46,29 @@ impl CancelFlag {
         Self::default()
     }
 
-    /// Asks calls that carry it to stop soon.
+    fn get(&self) -> &AtomicU32 {
+        match &self.0 {
+            Flag::Own(flag) => flag,
+            // SAFETY: alive by the word of whoever made it (`CallSettings::within`).
+            Flag::Lent(flag) => unsafe { AtomicU32::from_ptr(flag.cast_mut()) },
+        }
+    }
+
+    /// Asks calls that carry it to stop soon. Another caller's own is for that one to set.
     pub fn cancel(&self) {
-        self.0.store(1, Ordering::Relaxed);
+        if let Flag::Own(flag) = &self.0 {
+            flag.store(1, Ordering::Relaxed);
+        }
     }
 
     /// Whether it is set.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
+        self.get().load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether it is the one that `call` carries.
+    pub fn is_of(&self, call: &Call<'_>) -> bool {
+        std::ptr::eq(self.0.as_ptr(), call.raw.cancel)
     }
 }
 
@@ -153,6 +195,23 @@ impl CallSettings {
             progress: None,
             byte_budget: 0,
             validate: Validate::Layout,
+        }
+    }
+
+    /// For what is called on behalf of `call`: where and how that says, until it is cancelled. How far it is, is its own to say.
+    ///
+    /// # Safety
+    /// Not used, nor any clone of it, once `call` has returned.
+    pub unsafe fn within(call: &Call<'_>) -> Self {
+        let flag = call.raw.cancel;
+        let cancel = if flag.is_null() { Flag::default() } else { Flag::Lent(flag) };
+        Self {
+            device: call.device(),
+            stream: CallStream(call.stream()),
+            cancel: CancelFlag(cancel),
+            progress: None,
+            byte_budget: call.byte_budget(),
+            validate: call.validate(),
         }
     }
 

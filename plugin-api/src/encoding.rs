@@ -177,7 +177,7 @@ impl EncodingHandle<'_> {
         });
         result?;
         // SAFETY: on success the batch is ours.
-        let batch = unsafe { Owned::new(out) };
+        let batch = unsafe { Owned::given(out) };
         if batch.is_released() {
             return Err(Error::internal("decode succeeded and gave a released batch"));
         }

@@ -87,7 +87,7 @@ impl ExporterHandle<'_> {
             )
         })?;
         // SAFETY: on success the plan is ours, and valid.
-        unsafe { read_plan(Owned::new(out)) }
+        unsafe { read_plan(Owned::given(out)) }
     }
 
     /// Begins to write.
@@ -122,7 +122,7 @@ impl ExporterHandle<'_> {
         drop(unsafe { Owned::new(sink) });
         result?;
         // SAFETY: on success the writer is ours.
-        let writer = unsafe { Owned::new(out) };
+        let writer = unsafe { Owned::given(out) };
         if writer.is_released() {
             return Err(Error::internal("begin succeeded and gave a released writer"));
         }

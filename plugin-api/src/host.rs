@@ -113,7 +113,7 @@ impl Host {
             decode(decoder.as_ptr(), call.as_ptr(), array.as_mut_ptr(), &mut out, err)
         })?;
         // SAFETY: on success the batch is ours.
-        Ok(unsafe { Owned::new(out) })
+        Ok(unsafe { Owned::given(out) })
     }
 
     /// How many threads to keep busy: what the session says, else what the machine has.

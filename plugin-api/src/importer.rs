@@ -119,7 +119,7 @@ impl ImporterHandle<'_> {
         });
         result?;
         // SAFETY: on success the stream is ours.
-        let stream = unsafe { Owned::new(out) };
+        let stream = unsafe { Owned::given(out) };
         if stream.is_released() {
             return Err(Error::internal("open succeeded and gave a released stream"));
         }

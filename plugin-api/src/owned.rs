@@ -107,6 +107,19 @@ impl<T: Release> Owned<T> {
         Self(raw)
     }
 
+    /// Takes ownership of what a call put into an out parameter of ours. Of a struct that tells its size all of it counts,
+    /// whatever was written there: it was zero before, which is what a maker who knows less of it leaves.
+    ///
+    /// # Safety
+    /// As [`Owned::new`].
+    pub unsafe fn given(mut out: T) -> Self {
+        if T::TELLS_SIZE {
+            // SAFETY: the first field, by `TELLS_SIZE`.
+            unsafe { (&raw mut out).cast::<usize>().write(size_of::<T>()) };
+        }
+        Self(out)
+    }
+
     /// Moves the object out of `*from`, as the specifications say: a bitwise copy, after which the source is marked
     /// released without calling anything. Null gives a released object. Of a struct that tells its size no more is
     /// touched than it says.

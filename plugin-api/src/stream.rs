@@ -69,7 +69,7 @@ impl BatchStreamHandle {
         // SAFETY: the stream's own function on itself.
         Error::check(|err| unsafe { next(raw, &call.raw(), &mut out, err) })?;
         // SAFETY: on success the batch is ours.
-        let batch = unsafe { Owned::new(out) };
+        let batch = unsafe { Owned::given(out) };
         Ok((!batch.array.is_released()).then_some(batch))
     }
 }

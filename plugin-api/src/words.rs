@@ -42,9 +42,40 @@ impl Device {
         Device { id, r#type: abi::DEVICE_CUDA, reserved: 0 }
     }
 
+    /// What tells it from others: not what is reserved, and of the CPU no number.
+    const fn key(self) -> (i32, i64) {
+        (self.r#type, if self.r#type == abi::DEVICE_CPU { -1 } else { self.id })
+    }
+
     /// From Arrow's two fields. The CPU has one number, whatever was written.
     pub const fn from_arrow(r#type: i32, id: i64) -> Device {
         if r#type == abi::DEVICE_CPU { Device::CPU } else { Device { id, r#type, reserved: 0 } }
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Device {}
+
+impl Ord for Device {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl PartialOrd for Device {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl std::hash::Hash for Device {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
     }
 }
 

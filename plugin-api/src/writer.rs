@@ -55,7 +55,7 @@ impl WriterHandle {
         drop(unsafe { Owned::new(batch) });
         result?;
         // SAFETY: on success the list is ours.
-        unsafe { Capsules::from_raw(Owned::new(out)) }.map(Iterator::collect)
+        unsafe { Capsules::from_raw(Owned::given(out)) }.map(Iterator::collect)
     }
 
     /// Ends it.
@@ -66,7 +66,7 @@ impl WriterHandle {
         // SAFETY: the writer's own function on itself.
         Error::check(|err| unsafe { finish(raw, &call.raw(), &mut out, err) })?;
         // SAFETY: on success the list is ours.
-        unsafe { Capsules::from_raw(Owned::new(out)) }.map(Iterator::collect)
+        unsafe { Capsules::from_raw(Owned::given(out)) }.map(Iterator::collect)
     }
 }
 

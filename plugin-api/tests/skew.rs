@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{CallSettings, Capsule, Device, Owned, Release, Source, WriterHandle, abi};
+use crossdock_plugin_api::{
+    BatchStreamHandle, CallSettings, Capsule, Device, Owned, Release, Source, WriterHandle, abi,
+};
 
 /// A batch as a version had it that knew no `metadata`: what lies there is somebody else's.
 fn shorter() -> abi::Batch {
@@ -176,4 +178,36 @@ fn a_release_that_panics_where_its_thread_ends_is_caught() {
     .join()
     .unwrap();
     assert!(poison.message().is_some_and(|message| message.starts_with("too late")));
+}
+
+unsafe extern "C" fn next_of_an_older_release(
+    _stream: *mut abi::BatchStream,
+    _call: *const abi::Call,
+    out: *mut abi::Batch,
+    _err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: the caller's out parameter.
+    unsafe {
+        *out = abi::Batch { metadata: std::ptr::null(), ..shorter() };
+        (*out).struct_size = offset_of!(abi::Batch, metadata);
+    }
+    abi::OK
+}
+
+#[test]
+fn what_an_older_release_fills_in_and_says_the_size_of_is_ours_in_full() {
+    let raw = abi::BatchStream { get_next: Some(next_of_an_older_release), ..abi::BatchStream::new() };
+    // SAFETY: its one function is above; it owns nothing.
+    let mut stream = unsafe { BatchStreamHandle::from_raw(Owned::new(raw)) };
+    let batch = stream.next(&CallSettings::new(Device::CPU)).unwrap().unwrap();
+    assert_eq!((batch.struct_size, batch.metadata), (size_of::<abi::Batch>(), std::ptr::null()));
+}
+
+#[test]
+fn a_device_is_known_by_what_it_is_and_not_by_what_is_reserved() {
+    let cpu = abi::Device { id: 3, r#type: abi::DEVICE_CPU, reserved: 7 };
+    assert_eq!(cpu, Device::CPU);
+    assert_eq!(abi::Device { reserved: 1, ..Device::cuda(2) }, Device::cuda(2));
+    assert_ne!(Device::cuda(1), Device::cuda(2));
+    assert!(Device::CPU < Device::cuda(0) && Device::cuda(0) < Device::cuda(1));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
-use crossdock_plugin_api::{Device, abi};
+use crossdock_plugin_api::abi;
 use dlpark::ffi::DLTensor;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -22,9 +22,9 @@ pub fn check_range(place: &Place, address: u64, bytes: u64, who: &str) -> PyResu
     let (device, range) = place.stream.memory().pointer(address).or_raise()?;
     // Managed memory is every device's.
     if device != own && device.r#type != abi::DEVICE_CUDA_MANAGED {
-        let what = match device {
-            Device::CPU => "no memory of a CUDA device".to_owned(),
-            device => format!("memory of {device}"),
+        let what = match device.r#type {
+            abi::DEVICE_CPU => "no memory of a CUDA device".to_owned(),
+            _ => format!("memory of {device}"),
         };
         return Err(usage(format!(
             "{who}: address {address:#x} is {what}, and the context is of {own}; host data is copied there with \

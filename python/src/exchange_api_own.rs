@@ -101,10 +101,11 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
         let place = lent.tensor().map(|tensor| tensor.device);
         let place = place.and_then(|device| cuda_device(device, Device::CPU)).unwrap_or(Device::CPU);
         let shared = session_on(py, place)?;
-        let asked = match place {
-            Device::CPU => Asked::at_once(lent),
+        let asked = if place == Device::CPU {
+            Asked::at_once(lent)
+        } else {
             // SAFETY: that stream is always there.
-            _ => unsafe { Asked::after(lent, &shared, place, LEGACY_STREAM) }?,
+            unsafe { Asked::after(lent, &shared, place, LEGACY_STREAM) }?
         };
         let column = Bound::new(py, column_of(py, shared, asked)?)?;
         // What fails leaves the tensor with its owner, who calls its deleter; what succeeds has taken it.

@@ -129,9 +129,9 @@ struct Given {
 /// Unsupported for what lies neither in host memory nor on a CUDA device.
 pub fn give(py: Python<'_>, buffer: Owned<abi::EncodedBuffer>) -> PyResult<Bound<'_, PyAny>> {
     let device = Device::from_arrow(buffer.device.r#type, buffer.device.id);
-    let (kind, device_id) = match (device, i32::try_from(device.id)) {
-        (Device::CPU, _) => (0, -1),
-        (_, Ok(id)) if device.r#type == abi::DEVICE_CUDA => (1, id),
+    let (kind, device_id) = match (device.r#type, i32::try_from(device.id)) {
+        (abi::DEVICE_CPU, _) => (0, -1),
+        (abi::DEVICE_CUDA, Ok(id)) => (1, id),
         _ => {
             let words = format!("a buffer on {device}: Vortex's protocol has host memory and CUDA devices");
             return Err(raise(Kind::Unsupported, words));

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
-use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result};
+use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 use crossdock_plugin_api::{Owned, abi};
 
 use super::metadata;
@@ -18,19 +18,28 @@ const MOST_VARIADIC: i64 = 1 << 20;
 /// The batch that crossed the boundary, under the schema that it belongs to. What the host can see is checked; sizes that
 /// the batch does not tell stay unknown. The array is released when the last of its buffers is gone.
 pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory) -> Result<DeviceBatch> {
-    if raw.struct_size < size_of::<abi::Batch>() {
-        return Err(Error::version(format!(
-            "a batch struct has {} bytes, expected at least {}",
-            raw.struct_size,
-            size_of::<abi::Batch>()
-        )));
-    }
+    import(raw, schema, memory, None)
+}
+
+/// The same for what a call gave whose work went onto `stream`: without an event of its own it is ready when that has run, as
+/// `crossdock_call.stream` says.
+pub fn import_result(raw: Owned<abi::Batch>, schema: &SchemaRef, stream: &Stream) -> Result<DeviceBatch> {
+    import(raw, schema, stream.memory(), Some(stream))
+}
+
+fn import(
+    raw: Owned<abi::Batch>,
+    schema: &SchemaRef,
+    memory: &Memory,
+    on: Option<&Stream>,
+) -> Result<DeviceBatch> {
+    let ready = on.map_or(Ok(Ready::Now), |stream| moment(&raw.array, stream))?;
     let plain = plain_columns(&raw, schema);
     let raw = raw.into_raw();
     // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
     let (array, _schema) = unsafe { (Owned::new(raw.array), Owned::new(raw.schema)) };
     if let Some(addresses) = plain {
-        let batch = of_plain(array, addresses, schema, memory)?;
+        let batch = of_plain(array, addresses, schema, memory, &ready)?;
         if raw.metadata.is_null() {
             return Ok(batch);
         }
@@ -38,7 +47,7 @@ pub fn import_batch(raw: Owned<abi::Batch>, schema: &SchemaRef, memory: &Memory)
         return Ok(batch.with_metadata(unsafe { metadata::read(raw.metadata) }?));
     }
     let root = Root::of(&array);
-    let mut reader = Reader::owning(array, memory)?;
+    let mut reader = Reader::owning(array, memory, ready)?;
     reader.sizes = (raw.buffer_sizes, raw.n_buffer_sizes);
     // SAFETY: `Owned` vouched for the array, which the reader's owner keeps, and for the metadata that lives as long.
     unsafe {
@@ -57,6 +66,7 @@ fn of_plain(
     addresses: Vec<u64>,
     schema: &SchemaRef,
     memory: &Memory,
+    ready: &Ready,
 ) -> Result<DeviceBatch> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let len = count(array.array.length, "length")?;
@@ -64,9 +74,9 @@ fn of_plain(
     let column = |(field, address): (&FieldRef, u64)| {
         let data_type = field.data_type();
         let bytes = len * data_type.primitive_width().unwrap_or(0);
-        // SAFETY: `Owned` vouched for the array, which the owner keeps: so many values of this type begin there, and are ready.
+        // SAFETY: `Owned` vouched for the array, which the owner keeps: so many values of this type begin there, ready by then.
         let values = (address != 0)
-            .then(|| unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), Ready::Now) });
+            .then(|| unsafe { Buffer::foreign(&owner, device, address, Some(bytes as u64), ready.clone()) });
         DeviceArray {
             data_type: data_type.clone(),
             len,
@@ -108,7 +118,7 @@ pub fn import_device_array(
     memory: &Memory,
 ) -> Result<DeviceArray> {
     let root = Root::of(&raw);
-    let mut reader = Reader::owning(raw, memory)?;
+    let mut reader = Reader::owning(raw, memory, Ready::Now)?;
     // SAFETY: `Owned` vouched for the array, which the reader's owner keeps.
     unsafe { reader.array(&root.array, field.data_type(), 1) }.map_err(|e| in_field(e, field))
 }
@@ -185,14 +195,35 @@ fn place(raw: &Owned<abi::ArrowDeviceArray>) -> Result<Device> {
     Ok(device)
 }
 
+/// When an array without an event is ready that came of a call which worked on `stream`. Work on another device than the call's
+/// goes onto that one's default stream, and where there is none, nobody was given one.
+fn moment(array: &abi::ArrowDeviceArray, stream: &Stream) -> Result<Ready> {
+    let device = Device::from_arrow(array.device_type, array.device_id);
+    let on_stream = match array.device_type {
+        _ if !array.sync_event.is_null() => return Ok(Ready::Now),
+        abi::DEVICE_CUDA => device == stream.device(),
+        // A device can write these too.
+        abi::DEVICE_CUDA_HOST | abi::DEVICE_CUDA_MANAGED => stream.device().r#type == abi::DEVICE_CUDA,
+        _ => return Ok(Ready::Now),
+    };
+    if on_stream {
+        return stream.record();
+    }
+    stream.memory().default_stream(device).map_or(Ok(Ready::Now), |stream| stream.record())
+}
+
 impl Reader {
-    /// The buffers will keep the array.
-    fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory) -> Result<Self> {
+    /// The buffers will keep the array. Without an event it is ready as is said.
+    fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory, ready: Ready) -> Result<Self> {
         let device = place(&raw)?;
         let sync_event = raw.sync_event;
         let owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
-        // SAFETY: `Owned` vouched for the struct, so for the event, which lives as long as the array.
-        let ready = unsafe { Ready::from_sync_event(sync_event, &owner) };
+        let ready = if sync_event.is_null() {
+            ready
+        } else {
+            // SAFETY: `Owned` vouched for the struct, so for the event, which lives as long as the array.
+            unsafe { Ready::from_sync_event(sync_event, &owner) }
+        };
         Ok(Self { owner, device, ready, sizes: (std::ptr::null(), 0), next_size: 0 })
     }
 

@@ -12,7 +12,7 @@ mod schema_out;
 mod streams_in;
 mod streams_out;
 
-pub use array_in::{check_batch_array, import_array, import_batch, import_device_array};
+pub use array_in::{check_batch_array, import_array, import_batch, import_device_array, import_result};
 pub use array_out::{export_array, export_batch, export_device_array};
 pub use ends::check_ends;
 pub use plain::{export_plain, plain_values};

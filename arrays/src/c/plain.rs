@@ -22,9 +22,13 @@ pub fn plain_values(
     let root = &batch.array.array;
     let here = Device::from_arrow(batch.array.device_type, batch.array.device_id) == device
         && batch.array.sync_event.is_null();
-    let told = batch.struct_size >= size_of::<abi::Batch>() && root.release.is_some();
     let shape = root.length >= 0 && root.offset == 0 && root.n_buffers == 1 && root.null_count == 0;
-    if !(here && told && shape && root.n_children == widths.len() as i64 && !root.children.is_null()) {
+    if !(here
+        && root.release.is_some()
+        && shape
+        && root.n_children == widths.len() as i64
+        && !root.children.is_null())
+    {
         return false;
     }
     for (i, width) in widths.enumerate() {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch, import_batch, validate};
+use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch, import_result, validate};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{
     Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
@@ -77,8 +77,7 @@ impl Session {
     /// that does not fit, a length or a type that the tree does not keep.
     pub fn decode(&self, array: EncodedArray) -> Result<DeviceBatch> {
         let call = self.call_for_bytes();
-        let check = || if self.cancel_flag().is_cancelled() { Err(cancelled()) } else { Ok(()) };
-        self.decode_for(&call, self.stream(), check, array)
+        self.decode_for(&call, self.stream(), array)
             .map_err(|error| Error::data("cannot decode an array", error))
     }
 
@@ -103,7 +102,7 @@ impl Session {
         array: EncodedArray,
     ) -> ApiResult<Owned<abi::Batch>> {
         if let Some(decode) = self.other_decoder() {
-            return decode(call.device(), array);
+            return decode(call, array);
         }
         if self.makes_plugins_here() {
             return Err(ApiError::invalid_argument(
@@ -111,13 +110,9 @@ impl Session {
             ));
         }
         let stream = call_stream(self.memory(), call, call.device())?;
-        let own = CallSettings {
-            device: call.device(),
-            // SAFETY: the call's own stream, alive as long as the call, in which all of this happens.
-            stream: unsafe { CallStream::new(call.stream()) },
-            ..self.call_for_bytes()
-        };
-        let batch = self.decode_for(&own, &stream, || call.check_cancelled(), array)?;
+        // SAFETY: all of this happens within the call.
+        let own = unsafe { CallSettings::within(call) };
+        let batch = self.decode_for(&own, &stream, array)?;
         export_batch(&batch, false, &stream)
     }
 
@@ -127,7 +122,7 @@ impl Session {
     /// # Errors
     /// As [`Session::decode`], but for what only buffers' contents tell.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
-        let plugins = self.plugins();
+        let plugins = self.usable_plugins();
         let steps = plan(array, device, &plugins, self.most_bytes())
             .map_err(|error| Error::data("cannot decode an array", error))?;
         Ok(steps.iter().map(NodePlan::of).collect())
@@ -142,10 +137,9 @@ impl Session {
         &self,
         call: &CallSettings,
         stream: &Stream,
-        check: impl Fn() -> ApiResult<()>,
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
-        let plugins = self.plugins();
+        let plugins = self.usable_plugins();
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
             array = isolation::share(array)?;
         }
@@ -153,7 +147,9 @@ impl Session {
         stage(&mut array, &steps, stream.memory())?;
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
         for (index, step) in steps.iter().enumerate().rev() {
-            check()?;
+            if call.cancel.is_cancelled() {
+                return Err(ApiError::cancelled("decoding was cancelled"));
+            }
             let Step::Decoded(step) = step else { continue };
             let batch = match step.by {
                 By::Plugin(_) => decode_node(call, stream, &array, index, step, &mut done)?,
@@ -173,10 +169,6 @@ impl Session {
         }
         Ok(root)
     }
-}
-
-fn cancelled() -> ApiError {
-    ApiError::cancelled("decoding was cancelled")
 }
 
 fn decode_node(
@@ -208,7 +200,8 @@ fn decode_node(
     let call = if *device == call.device {
         call.clone()
     } else {
-        CallSettings { cancel: call.cancel.clone(), validate: call.validate, ..CallSettings::new(*device) }
+        // SAFETY: `here` lives until the call has returned.
+        CallSettings { device: *device, stream: unsafe { CallStream::new(here.raw()) }, ..call.clone() }
     };
     let by = |error| named(error, plugin, node);
     let decode = || {
@@ -218,13 +211,14 @@ fn decode_node(
         Ok(traced::crossing(batch, account, Maker::Plugin))
     };
     let raw = account.call("encoding.decode", decode).map_err(by)?;
-    let batch = import_batch(raw, schema, memory).map_err(by)?;
+    let batch = import_result(raw, schema, &here).map_err(by)?;
     held_to_its_word(node, &batch, &here).map_err(by)?;
     Ok(batch)
 }
 
 /// An error about a node, with the plugin that decodes it, and the way to it unless it says that already.
 fn named(error: ApiError, plugin: &Plugin, node: EncodedNode<'_>) -> ApiError {
+    plugin.heed(&error);
     if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
         return error.context(plugin);
     }

@@ -88,7 +88,10 @@ pub(super) fn plan<'a>(
             continue;
         }
         let plugin = asked(plugins, node.encoding()).ok_or_else(|| unknown(node, plugins))?;
-        let by = |error: ApiError| error.context(format_args!("{plugin}: {}", node.path()));
+        let by = |error: ApiError| {
+            plugin.heed(&error);
+            error.context(format_args!("{plugin}: {}", node.path()))
+        };
         let account = plugin.account();
         let encoding = plugin.encoding().ok_or_else(|| node.wrong("its plugin has lost its encodings"))?;
         account.call("encoding.check", || encoding.check(array, index)).map_err(by)?;

@@ -19,7 +19,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 
 use super::cgroup::Group;
 use super::desk::{Desk, Progress, Threads};
-use super::link::{Lane, Lanes, Message};
+use super::lanes::Lanes;
+use super::link::{Lane, Message, fits};
 use super::rooms::{Lender, RoomParts, Rooms};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
@@ -81,7 +82,8 @@ impl Isolated {
         // No sign comes of a process while its driver starts.
         let silence =
             self.isolation.silence.map(|silence| if device.is_some() { silence.max(START) } else { silence });
-        let message = child.message_for(&order, &[], &[self.file.as_fd()], None, silence)?;
+        let message =
+            child.message_for(&order, &[], &[self.file.as_fd()], None, Patience::Silent(silence))?;
         answer_in(message)?;
         running.insert(device, Arc::downgrade(&child));
         Ok(child)
@@ -108,6 +110,16 @@ enum Stop {
     Io(io::Error),
     Cancelled,
     Silent(Duration),
+    Late(Duration),
+}
+
+/// How long an answer is waited for.
+#[derive(Clone, Copy)]
+enum Patience {
+    /// Until there was no sign of life for so long.
+    Silent(Option<Duration>),
+    /// So long.
+    In(Duration),
 }
 
 impl From<io::Error> for Stop {
@@ -146,7 +158,7 @@ impl Child {
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace));
         let control = Lane::from(ours.try_clone().map_err(failed)?);
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
-        let lanes = Lanes::new(Lane::from(ours), stall).map_err(failed)?;
+        let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall).map_err(failed)?;
         let threads = Threads::default();
         let (served, others) = (desk.clone(), threads.clone());
         let accept = move || served.accept(&control, &others);
@@ -166,7 +178,7 @@ impl Child {
     }
 
     /// Whether it runs, and it is this process that it speaks with.
-    fn is_there(&self) -> bool {
+    pub fn is_there(&self) -> bool {
         if self.end.get().is_some() || self.host != std::process::id() {
             return false;
         }
@@ -181,14 +193,12 @@ impl Child {
     pub fn release(&self, order: &Order) {
         let most = self.silence.map_or(RELEASE, |silence| silence.min(RELEASE));
         // Where the process is gone, so is what was to be released.
-        let _ = self.message_for(order, &[], &[], None, Some(most));
+        let _ = self.message_for(order, &[], &[], None, Patience::In(most));
     }
 
     /// What the process needs to know of a call.
     pub fn call(&self, call: &Call<'_>) -> CallParts {
-        let validate_full = call.validate() == crossdock_plugin_api::Validate::Full;
-        let device = self.device_near(call.device()).into();
-        CallParts { number: self.desk.number(), device, byte_budget: call.byte_budget(), validate_full }
+        CallParts::of(call, self.desk.number(), self.device_near(call.device()))
     }
 
     /// Where the process works for somebody who works there.
@@ -224,8 +234,13 @@ impl Child {
         call: Option<(&Call<'_>, CallParts)>,
         stream: Option<&Stream>,
     ) -> Result<(Answer, Incoming)> {
-        let (With { message, rooms }, files) =
-            answer_in(self.message_for(&order, files.rooms(), &files.seal()?, call, self.silence)?)?;
+        let (With { message, rooms }, files) = answer_in(self.message_for(
+            &order,
+            files.rooms(),
+            &files.seal()?,
+            call,
+            Patience::Silent(self.silence),
+        )?)?;
         let rooms = self.desk.collect(&rooms, stream)?;
         Ok((message, Incoming::of_a_plugin(files)?.with_rooms(rooms)))
     }
@@ -236,7 +251,7 @@ impl Child {
         rooms: &[RoomParts],
         files: &[BorrowedFd<'_>],
         call: Option<(&Call<'_>, CallParts)>,
-        silence: Option<Duration>,
+        patience: Patience,
     ) -> Result<Message> {
         if let Some(end) = self.end.get() {
             return Err(self.ended(end));
@@ -249,7 +264,8 @@ impl Child {
         }
         let progress = Arc::new(Progress::default());
         let _listed = call.map(|(_, parts)| Listed::new(&self.desk.calls, parts.number, progress.clone()));
-        let (mut told, mut sign, mut cancelled) = ((0, 0), (u64::MAX, Instant::now()), None);
+        let begun = Instant::now();
+        let (mut told, mut sign, mut cancelled) = ((0, 0), (u64::MAX, begun), None);
         let wait = || {
             if let Some((call, parts)) = call {
                 let now = (progress.done.load(Ordering::Relaxed), progress.total.load(Ordering::Relaxed));
@@ -258,6 +274,8 @@ impl Child {
                     call.progress(now.0, now.1);
                 }
                 if call.is_cancelled() {
+                    // For what the host does for the process meanwhile.
+                    progress.cancel.cancel();
                     let since = match cancelled {
                         Some(since) => since,
                         None => {
@@ -277,12 +295,14 @@ impl Child {
             if signs != sign.0 || self.desk.busy.load(Ordering::Relaxed) > 0 {
                 sign = (signs, Instant::now());
             }
-            match silence {
-                Some(most) if sign.1.elapsed() > most => Err(Stop::Silent(most)),
+            match patience {
+                Patience::Silent(Some(most)) if sign.1.elapsed() > most => Err(Stop::Silent(most)),
+                Patience::In(most) if begun.elapsed() > most => Err(Stop::Late(most)),
                 _ => Ok(()),
             }
         };
         let bytes = wire::write(&(order, rooms))?;
+        fits(bytes.len())?;
         let answer = self.lanes.ask(&bytes, &[], files, wait);
         if let Some((call, _)) = call {
             let (done, total) =
@@ -299,6 +319,10 @@ impl Child {
             }
             Stop::Silent(most) => {
                 let why = format!("it gave no sign of life for {most:?}, and was ended");
+                self.ended(&self.buried(Some(&why), ""))
+            }
+            Stop::Late(most) => {
+                let why = format!("it did not let go of something within {most:?}, and was ended");
                 self.ended(&self.buried(Some(&why), ""))
             }
         })

@@ -223,7 +223,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
     // Threads, signals, time.
     libc::SYS_futex,
     libc::SYS_set_robust_list,
@@ -287,6 +286,9 @@ const ALSO_ALLOWED: &[libc::c_long] = &[
 const ALSO_ALLOWED: &[libc::c_long] = &[];
 
 /// Linux's own, which the crate libc has not for every C library.
+const TOLD_OF_SENDERS: [i32; 4] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPIDFD, SO_PASSRIGHTS];
+const SO_PASSPIDFD: i32 = 76;
+const SO_PASSRIGHTS: i32 = 83;
 const F_SETSIG: i32 = 10;
 const F_SETOWN_EX: i32 = 15;
 
@@ -331,6 +333,9 @@ fn calls(has_cuda: bool) -> Result<()> {
     const SIGNALS: [i32; 3] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX];
     let others = SIGNALS.map(|command| is_int(1, command, SeccompCmpOp::Ne));
     rules.insert(libc::SYS_fcntl, vec![all(others.into_iter().collect::<Result<_>>()?)?]);
+    // What a socket says of those who use it comes to both ends, as open files even.
+    let told = TOLD_OF_SENDERS.map(|option| is_int(2, option, SeccompCmpOp::Ne));
+    rules.insert(libc::SYS_setsockopt, vec![all(told.into_iter().collect::<Result<_>>()?)?]);
     // Its own threads, as `abort` does it.
     let own = u64::from(std::process::id());
     rules.insert(libc::SYS_tgkill, vec![when(0, own, SeccompCmpOp::Eq)?]);

@@ -10,19 +10,18 @@ use std::time::Duration;
 use crossdock_arrays::import_batch;
 use crossdock_memory::{Buffer, Memory, Stream};
 use crossdock_memory_backend::{Record, Trace};
-use crossdock_plugin_api::{CallSettings, Device, Error, Host, Result, Sink, Source};
+use crossdock_plugin_api::{CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source};
 
 use super::child::lock;
 use super::freight::BatchParts;
-use super::link::{Lane, Message, Reply};
+use super::lanes::MOST_LANES;
+use super::link::{InFlight, Lane, Message, Reply, fits};
 use super::remote::column_schema;
 use super::rooms::{Lender, RoomParts, Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Failure, Grant, Wish, With};
 use crate::host_object::heard;
 
-/// No process has a use for more questions at once.
-const MOST_LANES: usize = 64;
 /// Bytes read for a process at once.
 const MOST_READ: u64 = 1 << 20;
 
@@ -42,6 +41,7 @@ pub struct Desk {
     next: AtomicU64,
     /// Those that are served; `None` once the process is gone.
     lanes: Mutex<Option<Vec<Arc<Lane>>>>,
+    asked: InFlight,
     /// Counts what it has asked for, and what of it the host is about to do.
     pub signs: AtomicU64,
     pub busy: AtomicUsize,
@@ -55,11 +55,12 @@ pub struct Decoding {
     pub streams: Streams,
 }
 
-/// How far a call is: told to whoever called by the thread that waits for it.
+/// How far a call is: told to whoever called by the thread that waits for it, which hears from there whether it is cancelled.
 #[derive(Default)]
 pub struct Progress {
     pub done: AtomicU64,
     pub total: AtomicU64,
+    pub cancel: CancelFlag,
 }
 
 /// The threads that work at a desk.
@@ -106,8 +107,8 @@ impl Desk {
         let instances = Mutex::default();
         let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
         let (lanes, busy) = (Mutex::new(Some(Vec::new())), AtomicUsize::new(0));
-        let process = OnceLock::new();
-        Self { who, trace, process, sources, sinks, rooms, instances, calls, next, lanes, signs, busy }
+        let (process, asked) = (OnceLock::new(), InFlight::default());
+        Self { who, trace, process, sources, sinks, rooms, instances, calls, next, lanes, asked, signs, busy }
     }
 
     pub fn number(&self) -> u64 {
@@ -194,7 +195,7 @@ impl Desk {
             lanes.push(lane.clone());
         }
         let serve = move || {
-            lane.serve(|message| self.answer(message));
+            lane.serve(&self.asked, |message| self.answer(message));
             if let Some(lanes) = lock(&self.lanes).as_mut() {
                 lanes.retain(|other| !Arc::ptr_eq(other, &lane));
             }
@@ -213,7 +214,14 @@ impl Desk {
             answer = wish.and_then(grant).map_err(Failure::from);
         });
         self.busy.fetch_sub(1, Ordering::Relaxed);
-        Reply { bytes: wire::write(&answer).unwrap_or_default(), ..reply }
+        let bytes = wire::write(&answer).unwrap_or_default();
+        match fits(bytes.len().saturating_add(reply.after.len())) {
+            Ok(()) => Reply { bytes, ..reply },
+            Err(error) => {
+                let answer: std::result::Result<Grant, Failure> = Err(error.into());
+                Reply { bytes: wire::write(&answer).unwrap_or_default(), ..Reply::default() }
+            }
+        }
     }
 
     fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
@@ -233,18 +241,23 @@ impl Desk {
             }
             Wish::EndSource(source) => self.remove_source(source),
             Wish::EndSink(sink) => self.remove_sink(sink),
-            Wish::Decode { instance, device, tree, rooms } => {
+            Wish::Decode { instance, call, tree, rooms } => {
                 let by = lock(&self.instances).get(&instance).cloned();
                 let by = by.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
                 let on = by.streams.on_device();
-                let device = Device::from(device);
+                let asked = lock(&self.calls).get(&call.number).cloned();
+                let cancel = asked.map(|call| call.cancel.clone()).unwrap_or_default();
+                let device = Device::from(call.device);
                 if device != Device::CPU && on.is_none_or(|stream| stream.device() != device) {
                     return Err(Error::invalid_argument(format!("arrays on {device}, which it has not")));
                 }
                 let files = Incoming::of_a_plugin(files)?.with_rooms(self.collect(&rooms, on)?);
                 let tree = tree.read(&files)?;
                 let schema = column_schema(tree.root()?)?;
-                let batch = CallSettings::new(device).enter(|call| by.host.decode(call, tree))?;
+                // SAFETY: a default stream, which lives as long as the memory of `by`.
+                let stream = unsafe { CallStream::new(by.streams.of(device).raw()) };
+                let call = CallSettings { cancel, stream, ..call.settings() };
+                let batch = call.enter(|call| by.host.decode(call, tree))?;
                 let mut files = Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>));
                 let batch = import_batch(batch, &schema, &by.memory)?;
                 let message = BatchParts::write(batch, &by.streams, &mut files)?;
@@ -289,6 +302,7 @@ mod tests {
     use crossdock_test_support::TestHost;
 
     use super::super::freight::TreeParts;
+    use super::super::wire::CallParts;
     use super::*;
 
     #[test]
@@ -356,8 +370,8 @@ mod tests {
         let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
         for device in [Device::cuda(7), Device::UNTOUCHABLE] {
             let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
-            let said =
-                refused(&desk, &Wish::Decode { instance: 1, device: device.into(), tree, rooms: Vec::new() });
+            let call = CallSettings::new(device).enter(|call| CallParts::of(call, 1, device));
+            let said = refused(&desk, &Wish::Decode { instance: 1, call, tree, rooms: Vec::new() });
             assert!(said.contains(&format!("arrays on {device}, which it has not")), "{said}");
         }
     }

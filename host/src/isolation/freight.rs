@@ -128,7 +128,7 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
         if all <= own.saturating_mul(2).saturating_add(WORTH_IT) {
             continue;
         }
-        if !is_of_the_host(buffer) || Mapping::around(&buffer.host_view(stream)?).is_none() {
+        if !is_of_the_host(buffer) || Mapping::file_around(&buffer.host_view(stream)?).is_none() {
             return Ok(true);
         }
     }

@@ -7,9 +7,10 @@ use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use crossdock_plugin_api::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -38,13 +39,69 @@ pub struct Reply {
     pub files: Vec<OwnedFd>,
 }
 
+/// Whether so many bytes can be a message.
+///
+/// # Errors
+/// There are too many.
+pub fn fits(bytes: usize) -> Result<(), Error> {
+    if bytes <= MOST_BYTES {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "{bytes} bytes beside the arrays themselves; the process of an isolated plugin takes and gives at most {MOST_BYTES} at \
+         once"
+    )))
+}
+
+/// Bytes of all questions that are being read, or answered, at once.
+#[derive(Default)]
+pub struct InFlight(AtomicUsize);
+
+impl InFlight {
+    /// What is read takes many times as much. Who asks for more at once is up to no good.
+    const MOST_BYTES: usize = 2 * MOST_BYTES;
+
+    fn take(&self, bytes: usize) -> io::Result<Taken<'_>> {
+        let before = self.0.fetch_add(bytes, Ordering::Relaxed);
+        let taken = Taken { of: self, bytes };
+        if before.saturating_add(bytes) <= Self::MOST_BYTES {
+            return Ok(taken);
+        }
+        Err(io::Error::new(io::ErrorKind::QuotaExceeded, "too much is asked at once"))
+    }
+}
+
+/// Some of them, for as long as this lives.
+struct Taken<'a> {
+    of: &'a InFlight,
+    bytes: usize,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// One of two ends.
-pub struct Lane(UnixStream);
+pub struct Lane {
+    socket: UnixStream,
+    /// No piece of a message takes longer, nor all of them together.
+    stall: Option<Duration>,
+}
 
 impl Lane {
     pub fn pair() -> io::Result<(Self, Self)> {
         let (a, b) = UnixStream::pair()?;
-        Ok((Self(a), Self(b)))
+        Ok((a.into(), b.into()))
+    }
+
+    /// An error if a message that began to move then has not arrived yet.
+    fn hurry(&self, since: Instant) -> io::Result<()> {
+        match self.stall {
+            Some(most) if since.elapsed() > most => Err(io::ErrorKind::TimedOut.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Sends a message in two pieces, as if they were one.
@@ -62,8 +119,9 @@ impl Lane {
             return Err(too_much());
         }
         let pieces = [IoSlice::new(&head), IoSlice::new(bytes), IoSlice::new(after)];
+        let begun = Instant::now();
         let sent = loop {
-            match sendmsg(&self.0, &pieces, &mut beside, SendFlags::NOSIGNAL) {
+            match sendmsg(&self.socket, &pieces, &mut beside, SendFlags::NOSIGNAL) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => break result?,
             }
@@ -71,7 +129,15 @@ impl Lane {
         // The files went with the first byte.
         let mut before = 0;
         for piece in [&head, bytes, after] {
-            (&self.0).write_all(piece.get(sent.saturating_sub(before)..).unwrap_or_default())?;
+            let mut rest = piece.get(sent.saturating_sub(before)..).unwrap_or_default();
+            while !rest.is_empty() {
+                match (&self.socket).write(rest) {
+                    Ok(n) => rest = rest.get(n..).unwrap_or_default(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+                self.hurry(begun)?;
+            }
             before += piece.len();
         }
         Ok(())
@@ -79,9 +145,14 @@ impl Lane {
 
     /// Waits for the next message; `None` where the other end is closed.
     pub fn receive(&self) -> io::Result<Option<Message>> {
+        Ok(self.receive_some_of(&InFlight::default())?.map(|(message, _)| message))
+    }
+
+    /// The same, where it is one of several at once.
+    fn receive_some_of<'a>(&self, others: &'a InFlight) -> io::Result<Option<(Message, Taken<'a>)>> {
         let mut files = Vec::new();
         let mut head = [0; HEAD_BYTES];
-        let mut got = 0;
+        let (mut got, mut begun) = (0, None);
         while let Some(rest) = head.get_mut(got..).filter(|rest| !rest.is_empty()) {
             let (before, first) = (files.len(), got == 0);
             let n = self.receive_some(rest, &mut files)?;
@@ -97,6 +168,7 @@ impl Lane {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => got += n,
             }
+            self.hurry(*begun.get_or_insert_with(Instant::now))?;
         }
         let [a, b, c, d, n @ ..] = head;
         let (size, count) = (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes(n) as usize);
@@ -105,20 +177,28 @@ impl Lane {
                 format!("a message of {size} bytes with {} open files, expected {count}", files.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, wrong));
         }
+        let taken = others.take(size)?;
         // As much as comes, not as much as is said.
-        let mut bytes = Vec::new();
-        (&self.0).take(size as u64).read_to_end(&mut bytes)?;
-        if bytes.len() < size {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        const AT_ONCE: usize = 64 << 10;
+        let (mut bytes, mut got) = (Vec::new(), 0);
+        while got < size {
+            bytes.resize(size.min((2 * got).max(AT_ONCE)), 0);
+            match (&self.socket).read(bytes.get_mut(got..).unwrap_or_default()) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => got += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            self.hurry(*begun.get_or_insert_with(Instant::now))?;
         }
-        Ok(Some(Message { bytes, files }))
+        Ok(Some((Message { bytes, files }, taken)))
     }
 
     fn receive_some(&self, to: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
         let mut beside = RecvAncillaryBuffer::new(&mut room);
         let received = loop {
-            match recvmsg(&self.0, &mut [IoSliceMut::new(to)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
+            match recvmsg(&self.socket, &mut [IoSliceMut::new(to)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
                 Err(rustix::io::Errno::INTR) => {}
                 result => break result?,
             }
@@ -131,26 +211,31 @@ impl Lane {
         Ok(received.bytes)
     }
 
-    /// What is being sent or received stops by an error where the other end takes or gives nothing for so long.
-    fn stall_for(self, most: Duration) -> io::Result<Self> {
-        self.0.set_write_timeout(Some(most))?;
-        self.0.set_read_timeout(Some(most))?;
-        Ok(self)
+    /// What is being sent or received stops by an error where it takes so long.
+    pub fn stall_for(self, most: Duration) -> io::Result<Self> {
+        self.socket.set_write_timeout(Some(most))?;
+        self.socket.set_read_timeout(Some(most))?;
+        Ok(Self { stall: Some(most), ..self })
+    }
+
+    /// The same for what is sent, whoever sends.
+    pub fn stall_sending_for(&self, most: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(most))
     }
 
     /// Whether something can be received by then, the other's end included.
     pub fn is_ready_within(&self, time: Duration) -> io::Result<bool> {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
             Ok(n) => Ok(n > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Answers each question, until the other end is closed or an answer cannot be sent.
-    pub fn serve(&self, answer: impl Fn(Message) -> Reply) {
-        while let Ok(Some(question)) = self.receive() {
+    /// Answers each question, which is one of several, until the other end is closed or an answer cannot be sent.
+    pub fn serve(&self, others: &InFlight, answer: impl Fn(Message) -> Reply) {
+        while let Ok(Some((question, _taken))) = self.receive_some_of(others) {
             let reply = answer(question);
             let files: Vec<_> = reply.files.iter().map(AsFd::as_fd).collect();
             if self.send(&reply.bytes, &reply.after, &files).is_err() {
@@ -162,86 +247,80 @@ impl Lane {
     /// Nothing goes either way any more, whoever waits.
     pub fn close(&self) {
         // It fails where the other end is closed already.
-        let _ = self.0.shutdown(std::net::Shutdown::Both);
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
     }
 }
 
 impl From<UnixStream> for Lane {
     fn from(socket: UnixStream) -> Self {
-        Self(socket)
+        Self { socket, stall: None }
     }
 }
 
 impl From<Lane> for OwnedFd {
     fn from(lane: Lane) -> Self {
-        lane.0.into()
+        lane.socket.into()
     }
 }
 
 impl From<OwnedFd> for Lane {
     fn from(socket: OwnedFd) -> Self {
-        Self(socket.into())
+        UnixStream::from(socket).into()
     }
 }
 
 impl AsFd for Lane {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.socket.as_fd()
     }
 }
 
-/// The lanes on which one process asks another one.
-pub struct Lanes {
-    control: Lane,
-    idle: Mutex<Vec<Lane>>,
-    stall: Duration,
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
 
-impl Lanes {
-    /// Over the socket that both were started with. A message that stops on its way for longer than `stall` is an error; waiting
-    /// for one is none.
-    pub fn new(control: Lane, stall: Duration) -> io::Result<Self> {
-        control.0.set_write_timeout(Some(stall))?;
-        Ok(Self { control, idle: Mutex::default(), stall })
+    #[test]
+    fn a_message_that_trickles_is_an_error_though_every_piece_comes_in_time() {
+        let (ours, theirs) = Lane::pair().unwrap();
+        let ours = ours.stall_for(Duration::from_millis(200)).unwrap();
+        let mut message = [0; HEAD_BYTES + 1000];
+        message[0..4].copy_from_slice(&1000u32.to_le_bytes());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for byte in message {
+                    // It fails once nobody listens any more.
+                    let sent = (&theirs.socket).write(&[byte]);
+                    if sent.is_err() {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let received = ours.receive().map(|message| message.is_some());
+            assert_eq!(received.unwrap_err().kind(), io::ErrorKind::TimedOut);
+            ours.close();
+        });
     }
 
-    /// Says something that has no answer.
-    pub fn tell(&self, bytes: &[u8]) -> io::Result<()> {
-        let _turn = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        self.control.send(bytes, &[], &[])
-    }
-
-    /// Asks. While there is no answer yet, `wait` is called again and again, and ends it by an error.
-    pub fn ask<E: From<io::Error>>(
-        &self,
-        bytes: &[u8],
-        after: &[u8],
-        files: &[BorrowedFd<'_>],
-        mut wait: impl FnMut() -> Result<(), E>,
-    ) -> Result<Message, E> {
-        const LOOK_AFTER: Duration = Duration::from_millis(20);
-        let lane = self.lane()?;
-        lane.send(bytes, after, files)?;
-        while !lane.is_ready_within(LOOK_AFTER)? {
-            wait()?;
-        }
-        let answer = lane.receive()?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(lane);
-        Ok(answer)
-    }
-
-    fn lane(&self) -> io::Result<Lane> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lane) = idle.pop() {
-            return Ok(lane);
-        }
-        let (ours, theirs) = Lane::pair()?;
-        self.control.send(&[], &[], &[theirs.as_fd()])?;
-        ours.stall_for(self.stall)
-    }
-
-    /// Ends everything that is asked, and the other side's waiting.
-    pub fn close(&self) {
-        self.control.close();
+    #[test]
+    fn questions_of_more_bytes_at_once_than_there_may_be_are_not_read() {
+        let ((a, asks), (b, asks_too), (c, asks_last)) =
+            (Lane::pair().unwrap(), Lane::pair().unwrap(), Lane::pair().unwrap());
+        let (others, large) = (InFlight::default(), vec![1; MOST_BYTES]);
+        std::thread::scope(|scope| {
+            for lane in [&asks, &asks_too] {
+                scope.spawn(|| lane.send(&large, &[], &[]).unwrap());
+            }
+            let first = a.receive_some_of(&others).unwrap().unwrap();
+            let second = b.receive_some_of(&others).unwrap().unwrap();
+            asks_last.send(b"more", &[], &[]).unwrap();
+            let refused = c.receive_some_of(&others).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded);
+            drop((first, second));
+            asks_last.send(b"again", &[], &[]).unwrap();
+        });
+        assert_eq!(others.0.load(Ordering::Relaxed), 0);
+        assert!(fits(MOST_BYTES).is_ok() && fits(MOST_BYTES + 1).is_err());
     }
 }

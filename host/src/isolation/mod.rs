@@ -10,6 +10,7 @@ mod child;
 mod confine;
 mod desk;
 mod freight;
+mod lanes;
 mod link;
 mod log;
 mod remote;
@@ -30,7 +31,7 @@ use crossdock_plugin_api::{Error, Result};
 
 use crate::environment::Environment;
 
-pub(crate) use child::Isolated;
+pub(crate) use child::{Child, Isolated};
 pub(crate) use freight::share;
 pub(crate) use remote::Remote;
 pub use serve::serve;

@@ -107,8 +107,16 @@ impl Remote {
         let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
             Some(parts?.into_iter().map(Format::from).collect())
         };
-        let encodings = encodings.map(|ids| ids.into_iter().map(interned).collect());
+        let encodings =
+            encodings.map(|ids| ids.into_iter().map(interned).collect::<Result<_>>()).transpose()?;
         Ok(Self { at, instance: number, importer: formats(importer), exporter: formats(exporter), encodings })
+    }
+}
+
+impl Remote {
+    /// Where it runs.
+    pub fn process(&self) -> &Arc<Child> {
+        &self.at.child
     }
 }
 
@@ -119,16 +127,24 @@ impl Drop for Remote {
     }
 }
 
-/// Ids are few, and the same ones again and again.
-fn interned(id: String) -> &'static str {
-    static IDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+/// Ids are few and short, and the same ones again and again. What is kept of them stays for ever, so that it has an end.
+fn interned(id: String) -> Result<&'static str> {
+    const MOST_BYTES: usize = 4 << 20;
+    static IDS: Mutex<(BTreeSet<&'static str>, usize)> = Mutex::new((BTreeSet::new(), 0));
     let mut ids = IDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = ids.get(id.as_str()) {
-        return known;
+    if let Some(known) = ids.0.get(id.as_str()) {
+        return Ok(known);
     }
-    let id = Box::leak(id.into_boxed_str());
-    ids.insert(id);
-    id
+    // With what a set has for each.
+    let bytes = ids.1 + id.len() + 32;
+    if bytes > MOST_BYTES {
+        return Err(Error::unsupported(format!(
+            "isolated plugins have told ids of encodings of more than {MOST_BYTES} bytes; no more are kept"
+        )));
+    }
+    let id = &*Box::leak(id.into_boxed_str());
+    (_, ids.1) = (ids.0.insert(id), bytes);
+    Ok(id)
 }
 
 impl Plugin for Remote {

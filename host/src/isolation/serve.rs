@@ -8,16 +8,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crossdock_arrays::{export_batch, import_batch, import_schema};
+use crossdock_arrays::{export_batch, import_result, import_schema};
 use crossdock_memory_backend::{Backend, BackendBuilder, Record, Trace};
 use crossdock_plugin_api::{
-    CallSettings, CancelFlag, Device, EncodedArray, Error, Input, Options, Owned, Result, Sink, Source, abi,
+    Call, CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Input, Options, Owned, Result,
+    Sink, Source, abi,
 };
 
 use super::DEVICE_VARIABLE;
 use super::confine::{confine, limit};
 use super::freight::{BatchParts, TreeParts, read_schema, write_schema};
-use super::link::{Lane, Lanes, Message, Reply};
+use super::lanes::{Lanes, MOST_LANES};
+use super::link::{InFlight, Lane, Message, Reply, fits};
 use super::log::Teller;
 use super::remote::column_schema;
 use super::rooms::{Lender, RoomParts, Streams};
@@ -62,7 +64,7 @@ fn run() -> Result<std::convert::Infallible> {
     let device = device.and_then(|device| confine(device).map(|()| device));
     let (receiver, sender) = (Lane::from(control.try_clone()?), Lane::from(control));
     // The host has its own reasons to be slow.
-    let ask = Arc::new(Ask(Lanes::new(sender, Duration::from_secs(24 * 60 * 60))?));
+    let ask = Arc::new(Ask(Lanes::new(sender, MOST_LANES, Duration::from_secs(24 * 60 * 60))?));
     let told = ask.clone();
     let tell = move |level, message| told.tell(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
@@ -74,7 +76,7 @@ fn run() -> Result<std::convert::Infallible> {
         }
         for file in message.files {
             let (server, lane) = (server.clone(), Lane::from(file));
-            let serve = move || lane.serve(|message| server.answer(message));
+            let serve = move || lane.serve(&InFlight::default(), |message| server.answer(message));
             std::thread::Builder::new().name("crossdock-serve".into()).spawn(serve)?;
         }
     }
@@ -101,7 +103,7 @@ struct Server {
     instances: Numbered<Arc<Instance>>,
     streams: Numbered<Arc<Mutex<OpenStream>>>,
     writers: Numbered<Arc<Mutex<OpenWriter>>>,
-    calls: Numbered<CancelFlag>,
+    calls: Arc<Numbered<CancelFlag>>,
     next: AtomicU64,
 }
 
@@ -129,11 +131,18 @@ impl<T: Clone> Numbered<T> {
     }
 }
 
+impl Numbered<CancelFlag> {
+    /// The number of a call of the host's, by the flag, which is its alone; 0 for one that a plugin made up.
+    fn number(&self, call: &Call<'_>) -> u64 {
+        self.all().iter().find(|(_, flag)| flag.is_of(call)).map_or(0, |(number, _)| *number)
+    }
+}
+
 /// An instance, in a session of its own.
 pub struct Instance {
     // Before the session in which it is.
     plugin: Arc<Plugin>,
-    pub session: Session,
+    _session: Session,
     streams: Streams,
     rooms: Option<Arc<HostRooms>>,
 }
@@ -153,7 +162,7 @@ fn streams_of(session: &Session) -> Result<Streams> {
 impl Server {
     fn new(ask: Arc<Ask>, device: Result<Option<Device>>) -> Self {
         let (instances, streams, writers) = (Numbered::new(), Numbered::new(), Numbered::new());
-        let (host, calls, next) = (OnceLock::new(), Numbered::new(), AtomicU64::new(1));
+        let (host, calls, next) = (OnceLock::new(), Arc::new(Numbered::new()), AtomicU64::new(1));
         Self { ask, device, host, instances, streams, writers, calls, next }
     }
 
@@ -180,11 +189,16 @@ impl Server {
         let rooms = files.rooms().to_vec();
         let sent =
             answer.and_then(|message| Ok((With { message, rooms: rooms.clone() }, files.into_files()?)));
-        if sent.is_err() {
+        let answer = |answer: Result<With<Answer>>| wire::write(&answer.map_err(Failure::from));
+        let written = sent.and_then(|(message, files)| {
+            let bytes = answer(Ok(message))?;
+            fits(bytes.len()).map(|()| (bytes, files))
+        });
+        let failed = |error| {
             self.ask.end_rooms(&rooms);
-        }
-        let (answer, files) = sent.map_or_else(|error| (Err(error), Vec::new()), |(a, files)| (Ok(a), files));
-        let bytes = wire::write(&answer.map_err(Failure::from)).unwrap_or_default();
+            (answer(Err(error)).unwrap_or_default(), Vec::new())
+        };
+        let (bytes, files) = written.unwrap_or_else(failed);
         Reply { bytes, files, ..Reply::default() }
     }
 
@@ -205,7 +219,7 @@ impl Server {
                 let schema = schema.map(|bytes| read_schema(&bytes)).transpose()?.map(|(raw, _)| raw);
                 let input = Input::Source(Source::new(Arc::new(source)));
                 let options = wishes(options);
-                let called = self.called(call);
+                let called = self.called(call, &at);
                 let importer = at.plugin.importer().map_err(internal)?;
                 let open = || importer.open(&called.settings, &format, input, schema.as_ref(), &options);
                 let mut stream = at.call("importer.open", open)?;
@@ -218,7 +232,7 @@ impl Server {
             Order::Next { stream, call } => {
                 let stream = self.streams.get(stream)?;
                 let mut stream = stream.lock().unwrap_or_else(PoisonError::into_inner);
-                let called = self.called(call);
+                let called = self.called(call, &stream.at);
                 let OpenStream { stream, schema, at } = &mut *stream;
                 let Some(batch) = at.call("stream.get_next", || {
                     Ok(stream.next(&called.settings)?.map(|batch| at.crossing(batch, Maker::Plugin)))
@@ -226,14 +240,14 @@ impl Server {
                 else {
                     return Ok(Answer::Batch(None));
                 };
-                let batch = import_batch(batch, schema, at.session.memory())?;
+                let batch = import_result(batch, schema, at.streams.of(called.settings.device))?;
                 *to = at.outgoing();
                 return BatchParts::write(batch, &at.streams, to).map(|batch| Answer::Batch(Some(batch)));
             }
             Order::Plan { instance, call, format, schema, from, options } => {
                 let at = self.instances.get(instance)?;
                 let (schema, _) = read_schema(&schema)?;
-                let called = self.called(call);
+                let called = self.called(call, &at);
                 let exporter = at.plugin.exporter().map_err(internal)?;
                 let options = wishes(options);
                 let plan = || exporter.plan(&called.settings, &format, &schema, from.into(), &options);
@@ -244,7 +258,7 @@ impl Server {
                 let at = self.instances.get(instance)?;
                 let (raw, schema) = read_schema(&schema)?;
                 let sink = Sink::new(Box::new(HandedSink::new(sink, self.ask.clone())));
-                let called = self.called(call);
+                let called = self.called(call, &at);
                 let exporter = at.plugin.exporter().map_err(internal)?;
                 let options = wishes(options);
                 let begin = || exporter.begin(&called.settings, &format, &raw, &options, Some(sink));
@@ -259,7 +273,7 @@ impl Server {
                 let mut open = writer.lock().unwrap_or_else(PoisonError::into_inner);
                 let batch = batch.read(&open.schema, &open.at.incoming(came)?)?;
                 let batch = export_batch(&batch, false, open.at.streams.of(batch.device()))?;
-                let called = self.called(call);
+                let called = self.called(call, &open.at);
                 let OpenWriter { writer, at, .. } = &mut *open;
                 let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
                 at.call("writer.write", || writer.write(&called.settings, at.crossing(batch, Maker::Host)))?;
@@ -267,7 +281,7 @@ impl Server {
             Order::Finish { writer, call } => {
                 let writer = self.writers.get(writer)?;
                 let mut open = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                let called = self.called(call);
+                let called = self.called(call, &open.at);
                 let writer =
                     open.writer.take().ok_or_else(|| Error::invalid_argument("finish was called before"))?;
                 open.at.call("writer.finish", || writer.finish(&called.settings))?;
@@ -353,15 +367,17 @@ impl Server {
     fn create(&self, settings: Settings) -> Result<Answer> {
         let none = || Error::invalid_argument("no plugin is loaded");
         let (host, name) = self.host.get().ok_or_else(none)?;
-        let (number, ask) = (self.number(), self.ask.clone());
+        let (number, ask, calls) = (self.number(), self.ask.clone(), self.calls.clone());
         // Instances of other plugins are the host's.
         let device = self.device.clone()?;
         let open = || host.session().device(device.unwrap_or(Device::CPU));
         let streams = streams_of(&open().open().map_err(internal)?)?;
         let rooms = HostRooms::new(ask.clone(), host.backend().clone(), &streams).map(Arc::new);
         let (for_decoder, own) = (rooms.clone(), streams.clone());
-        let decoder =
-            Arc::new(move |device, array| ask.decode(number, device, array, &own, for_decoder.as_ref()));
+        let decoder = Arc::new(move |call: &Call<'_>, array| {
+            let call = CallParts::of(call, calls.number(call), call.device());
+            ask.decode(number, call, array, &own, for_decoder.as_ref())
+        });
         let session = open().decoder(decoder).open().map_err(internal)?;
         let settings = crossdock_plugin_api::SessionSettings {
             device: device.unwrap_or(Device::CPU),
@@ -375,7 +391,7 @@ impl Server {
         let importer = formats(plugin.importer_formats(), plugin.importer().is_ok());
         let exporter = formats(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().is_some().then(|| plugin.encodings().to_vec());
-        self.instances.all().insert(number, Arc::new(Instance { plugin, session, streams, rooms }));
+        self.instances.all().insert(number, Arc::new(Instance { plugin, _session: session, streams, rooms }));
         Ok(Answer::Instance { number, importer, exporter, encodings })
     }
 
@@ -394,30 +410,33 @@ impl Server {
         files: &Incoming,
         to: &mut Outgoing,
     ) -> Result<Answer> {
-        let memory = at.session.memory();
         let given = |(batch, index): (Option<BatchParts>, usize)| {
             let Some(batch) = batch else { return Ok(None) };
             let batch = batch.read(&column_schema(tree.node(index)?)?, files)?;
             export_batch(&batch, false, at.streams.of(batch.device())).map(Some)
         };
         let below = below.into_iter().zip(1..).map(given).collect::<Result<_>>()?;
-        let called = self.called(call);
+        let called = self.called(call, at);
         let encoding = at.encoding()?;
         let decode = || {
             let batch = encoding.decode(&called.settings, tree, 0, below)?;
             Ok(at.crossing(batch, Maker::Plugin))
         };
         let batch = at.call("encoding.decode", decode)?;
-        let batch = import_batch(batch, &column_schema(tree.root()?)?, memory)?;
+        let on = at.streams.of(called.settings.device);
+        let batch = import_result(batch, &column_schema(tree.root()?)?, on)?;
         BatchParts::write(batch, &at.streams, to).map(|batch| Answer::Batch(Some(batch)))
     }
 
-    /// A call, of which the host hears, and which it can cancel.
-    fn called(&self, parts: CallParts) -> Called<'_> {
+    /// A call of an instance, of which the host hears, and which it can cancel.
+    fn called(&self, parts: CallParts, at: &Instance) -> Called<'_> {
         let cancel = CancelFlag::new();
         self.calls.all().insert(parts.number, cancel.clone());
         let progress = Some(self.ask.clone().progress(parts.number));
         let settings = CallSettings { cancel, progress, ..parts.settings() };
+        let stream = at.streams.of(settings.device);
+        // SAFETY: the device's default one, which lives as long as the memory of the instance, which the caller keeps.
+        let settings = CallSettings { stream: unsafe { CallStream::new(stream.raw()) }, ..settings };
         Called { server: self, number: parts.number, settings }
     }
 }

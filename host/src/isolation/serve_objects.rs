@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 use arrow_schema::SchemaRef;
 use crossdock_arrays::export_batch;
 use crossdock_plugin_api::{
-    BatchStreamHandle, ByteSink, ByteSource, Device, EncodedArray, Error, Owned, Progress, Result,
-    WriterHandle, abi,
+    BatchStreamHandle, ByteSink, ByteSource, EncodedArray, Error, Owned, Progress, Result, WriterHandle, abi,
 };
 
 use super::freight::TreeParts;
-use super::link::Lanes;
+use super::lanes::Lanes;
+use super::link::fits;
 use super::remote::column_schema;
 use super::rooms::{Lender, RoomParts, Streams};
 use super::serve::Instance;
 use super::serve_rooms::HostRooms;
 use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Failure, Grant, InputParts, SinkParts, Wish, With};
+use super::wire::{self, CallParts, Failure, Grant, InputParts, SinkParts, Wish, With};
 use crate::source::{Mapping, read_from};
 
 /// Bytes that are asked for, or sent, at once.
@@ -59,17 +59,19 @@ impl Ask {
         after: &[u8],
         files: &Outgoing,
     ) -> Result<(Grant, Vec<u8>, Vec<OwnedFd>)> {
-        let mut answer = self.0.ask(&wire::write(wish)?, after, &files.seal()?, || Ok::<(), Error>(()))?;
+        let wish = wire::write(wish)?;
+        fits(wish.len().saturating_add(after.len()))?;
+        let mut answer = self.0.ask(&wish, after, &files.seal()?, || Ok::<(), Error>(()))?;
         let (grant, rest) = wire::read_head::<std::result::Result<Grant, Failure>>(&answer.bytes)?;
         let head = answer.bytes.len() - rest.len();
         Ok((grant?, answer.bytes.split_off(head), answer.files))
     }
 
-    /// Has the session that an instance belongs to decode an array for a device.
+    /// Has the session that an instance belongs to decode an array for a call.
     pub fn decode(
         &self,
         instance: u64,
-        device: Device,
+        call: CallParts,
         array: EncodedArray,
         streams: &Streams,
         rooms: Option<&Arc<HostRooms>>,
@@ -78,7 +80,7 @@ impl Ask {
         let schema = column_schema(array.root()?)?;
         let tree = TreeParts::write(array.root()?, &mut files)?;
         let told = files.rooms().to_vec();
-        let wish = Wish::Decode { instance, device: device.into(), tree, rooms: told };
+        let wish = Wish::Decode { instance, call, tree, rooms: told };
         let granted = self.ask_with(&wish, &[], &files);
         let (grant, _, files) = granted.inspect_err(|_| self.end_rooms(files.rooms()))?;
         let Grant::Batch(With { message, rooms: told }) = grant else {

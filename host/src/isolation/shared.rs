@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::MOST_FILES;
 use super::rooms::{Lender, RoomParts};
-use crate::source::Mapping;
+use crate::source::{Mapping, OpenFile};
 
 /// What nobody can do to a sealed file any more.
 const SEALS: SealFlags =
@@ -71,7 +71,7 @@ pub struct Outgoing {
 
 enum Sent {
     Own(File),
-    Mapped(Arc<Mapping>),
+    Mapped(Arc<OpenFile>),
     Room(OwnedFd),
 }
 
@@ -79,7 +79,7 @@ impl AsFd for Sent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(file) => file.as_fd(),
-            Self::Mapped(mapping) => mapping.file().as_fd(),
+            Self::Mapped(file) => file.as_fd(),
             Self::Room(file) => file.as_fd(),
         }
     }
@@ -153,10 +153,10 @@ impl Outgoing {
                 "a buffer at a multiple of {alignment} bytes goes to no other process, at most of {MOST_ALIGNMENT}"
             )));
         }
-        if let Some((mapping, offset)) = Mapping::around(bytes) {
-            let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &mapping));
+        if let Some((file, offset)) = Mapping::file_around(bytes) {
+            let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &file));
             let known = self.files.iter().position(is_it);
-            let file = known.map_or_else(|| self.push(Sent::Mapped(mapping)), |known| Ok(known as u32))?;
+            let file = known.map_or_else(|| self.push(Sent::Mapped(file)), |known| Ok(known as u32))?;
             return Ok(Place { within: Within::File(file), offset, bytes: size });
         }
         let no_room = |error: std::io::Error| {
@@ -260,12 +260,13 @@ impl Incoming {
 
     fn of_those(files: Vec<Option<OwnedFd>>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
         let take = |file: OwnedFd| {
-            let file = Arc::new(File::from(file));
+            let file = File::from(file);
             let mapping = match Mapping::known(&file)? {
                 Some(known) => known,
                 None => {
                     check(&file)?;
-                    Mapping::of(file)?.ok_or_else(|| Error::out_of_memory("no room to map shared memory"))?
+                    Mapping::of_one_that_came(file)?
+                        .ok_or_else(|| Error::out_of_memory("no room to map shared memory"))?
                 }
             };
             Ok(ForeignOwnerOf { owner: ForeignOwner::new(mapping.clone()), mapping })

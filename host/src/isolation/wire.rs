@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crossdock_memory_backend::Moment;
 use crossdock_plugin_api::{
-    CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result, SessionSettings,
-    Validate, Verdict,
+    Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result,
+    SessionSettings, Validate, Verdict,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -150,7 +150,7 @@ pub enum Wish {
     /// By the session that the instance belongs to, for a device.
     Decode {
         instance: u64,
-        device: DeviceParts,
+        call: CallParts,
         tree: TreeParts,
         rooms: Vec<RoomParts>,
     },
@@ -336,6 +336,12 @@ impl From<SessionSettings> for Settings {
 }
 
 impl CallParts {
+    /// What another process needs to know of a call that works there.
+    pub fn of(call: &Call<'_>, number: u64, device: Device) -> Self {
+        let validate_full = call.validate() == Validate::Full;
+        Self { number, device: device.into(), byte_budget: call.byte_budget(), validate_full }
+    }
+
     /// What the call is told.
     pub fn settings(self) -> CallSettings {
         let validate = if self.validate_full { Validate::Full } else { Validate::Layout };

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A whole file, mapped for reading.
 pub(crate) struct Mapping {
-    file: Arc<File>,
+    /// To send it on; not kept open of too many.
+    file: Option<Arc<OpenFile>>,
     id: Id,
     start: NonNull<u8>,
     bytes: usize,
@@ -19,7 +20,41 @@ pub(crate) struct Mapping {
     pub(super) trimming: AtomicBool,
 }
 
-/// By which a file is known while it is open: device and inode.
+/// A file that is mapped.
+pub(crate) struct OpenFile {
+    file: Arc<File>,
+    _kept: Option<Kept>,
+}
+
+impl AsFd for OpenFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// One of the files that came from other processes, and are open.
+struct Kept(());
+
+impl Kept {
+    fn left() -> &'static AtomicUsize {
+        /// Far fewer than a process may have open. What lies in the others is sent on as a copy.
+        static LEFT: AtomicUsize = AtomicUsize::new(256);
+        &LEFT
+    }
+
+    fn one_more() -> Option<Self> {
+        let taken = |left: usize| left.checked_sub(1);
+        Self::left().fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken).ok().map(|_| Self(()))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        Self::left().fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// By which a file is known while it is open, or mapped: device and inode.
 type Id = (u64, u64);
 
 // SAFETY: a read-only mapping that nobody moves; it may be read and unmapped from any thread.
@@ -42,6 +77,18 @@ fn mappings() -> MutexGuard<'static, Mappings> {
 impl Mapping {
     /// Maps a file; `None` where it has no bytes, or cannot be mapped.
     pub fn of(file: Arc<File>) -> io::Result<Option<Arc<Self>>> {
+        let mapping = Self::map(&file)?;
+        Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, _kept: None }))))
+    }
+
+    /// The same for one that came from another process, of which there may be many.
+    pub fn of_one_that_came(file: File) -> io::Result<Option<Arc<Self>>> {
+        let mapping = Self::map(&file)?;
+        let open = || Some(OpenFile { _kept: Some(Kept::one_more()?), file: Arc::new(file) });
+        Ok(mapping.map(|mapping| mapping.listed(open())))
+    }
+
+    fn map(file: &File) -> io::Result<Option<Self>> {
         let stat = file.metadata()?;
         let Some(bytes) = usize::try_from(stat.len()).ok().filter(|n| (1..=isize::MAX as usize).contains(n))
         else {
@@ -56,11 +103,16 @@ impl Mapping {
         }
         let Some(start) = NonNull::new(start.cast()) else { return Ok(None) };
         let id = (stat.dev(), stat.ino());
-        let mapping = Arc::new(Self { file, id, start, bytes, trimming: AtomicBool::new(false) });
+        Ok(Some(Self { file: None, id, start, bytes, trimming: AtomicBool::new(false) }))
+    }
+
+    fn listed(mut self, file: Option<OpenFile>) -> Arc<Self> {
+        self.file = file.map(Arc::new);
+        let mapping = Arc::new(self);
         let mut all = mappings();
-        all.by_file.insert(id, Arc::downgrade(&mapping));
-        all.by_address.insert(start.as_ptr().addr(), Arc::downgrade(&mapping));
-        Ok(Some(mapping))
+        all.by_file.insert(mapping.id, Arc::downgrade(&mapping));
+        all.by_address.insert(mapping.start.as_ptr().addr(), Arc::downgrade(&mapping));
+        mapping
     }
 
     /// The mapping that there is of this file, if there is one.
@@ -69,16 +121,12 @@ impl Mapping {
         Ok(mappings().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
     }
 
-    /// The mapping that these bytes lie in, and from which of its bytes on.
-    pub fn around(bytes: &[u8]) -> Option<(Arc<Self>, u64)> {
+    /// The open file that these bytes lie in, and from which of its bytes on.
+    pub fn file_around(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64)> {
         let mapping = mappings().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
         let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
-        (offset.checked_add(bytes.len())? <= mapping.bytes).then_some((mapping, offset as u64))
-    }
-
-    /// The file.
-    pub fn file(&self) -> &File {
-        &self.file
+        let is_in = offset.checked_add(bytes.len())? <= mapping.bytes;
+        mapping.file.clone().filter(|_| is_in).map(|file| (file, offset as u64))
     }
 
     pub fn bytes(&self) -> &[u8] {

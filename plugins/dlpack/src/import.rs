@@ -196,9 +196,10 @@ impl Imported {
         if !plain {
             return Ok(None);
         }
-        let ready = match device {
-            Device::CPU => Ready::Now,
-            _ => call_stream(&self.memory, call, device)?.record()?,
+        let ready = if device == Device::CPU {
+            Ready::Now
+        } else {
+            call_stream(&self.memory, call, device)?.record()?
         };
         let kept = self.next_batch();
         // SAFETY: each tensor's producer vouches for what it spans, on its device after the call's stream, until it is freed;

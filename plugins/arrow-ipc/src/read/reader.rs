@@ -117,7 +117,7 @@ impl Reader {
     /// Starts what should be under way: as many messages as there are threads, within the budget.
     fn read_ahead(&mut self, call: &Call<'_>, stream: &Stream) -> Result<()> {
         let budget = match (call.byte_budget(), self.device) {
-            (0, Device::CPU) => DEFAULT_BYTES_AHEAD,
+            (0, device) if device == Device::CPU => DEFAULT_BYTES_AHEAD,
             (0, _) => DEFAULT_BYTES_AHEAD_OF_DEVICE,
             (wish, _) => wish,
         };

@@ -94,8 +94,8 @@ impl Writer {
         let mut batch = import_batch(batch, &self.schema.arrow, &self.memory)?;
         let moved = batch.device() != Device::CPU;
         let stream = match batch.device() {
-            Device::CPU => self.stream.clone(),
-            device => crossdock_arrays::call_stream(&self.memory, call, device)?,
+            device if moved => crossdock_arrays::call_stream(&self.memory, call, device)?,
+            _ => self.stream.clone(),
         };
         batch.resolve_sizes(&stream)?;
         let batch = if moved { batch.move_to(&stream, Device::CPU)? } else { batch };

@@ -89,22 +89,7 @@ fn a_process_that_ended_while_nothing_was_asked_of_it_is_nobody_s_error() {
     let folder = tempfile::tempdir().unwrap();
     let (_host, session) = session(folder.path(), crate::marked("idle"));
     assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
-    let own = Some(std::process::id());
-    let idle = |process: &PathBuf| crate::is_marked(process, "idle") && crate::parent(process) == own;
-    let processes: Vec<_> = crate::all_processes().filter(idle).collect();
-    assert!(!processes.is_empty());
-    for process in &processes {
-        let number: libc::pid_t = process.file_name().unwrap().to_str().unwrap().parse().unwrap();
-        // SAFETY: numbers.
-        assert_eq!(unsafe { libc::kill(number, libc::SIGKILL) }, 0);
-        // All of its threads: one that is still on its way out is there to everybody.
-        // SAFETY: a pointer to a local, of which zeros are a value; the process is left for its host to be waited for.
-        unsafe {
-            let mut how: libc::siginfo_t = std::mem::zeroed();
-            // It fails where the host has done so.
-            libc::waitid(libc::P_PID, number as libc::id_t, &mut how, libc::WEXITED | libc::WNOWAIT);
-        }
-    }
+    crate::end_processes("idle");
     assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
 }
 
@@ -152,6 +137,7 @@ fn reaches_nothing(device: Device, to_driver: i32) {
         "pin-host",
         "signal-by-file",
         "datagrams",
+        "be-told-of-senders",
     ] {
         refused(deed, libc::EPERM);
     }
@@ -190,6 +176,25 @@ fn a_process_that_gives_no_sign_of_life_is_ended() {
     let said = words(have_done(&session, "hang"));
     assert!(said.contains("no sign of life"), "{said}");
     assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
+fn a_release_that_does_not_end_holds_nobody_whatever_it_says_meanwhile() {
+    if skips("a_release_that_does_not_end_holds_nobody_whatever_it_says_meanwhile") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let isolation = Isolation { silence: Some(Duration::from_millis(300)), ..crate::marked("chatter") };
+    let (host, session) = session(folder.path(), isolation);
+    let options = ReadOptions { from: Some("deeds".into()), ..ReadOptions::default() };
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(session.read(Input::bytes("chatter-at-end".as_bytes()), &options).unwrap());
+        drop(session);
+        done.send(host.settle().len()).unwrap();
+    });
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(0), "the host waits for it");
+    assert_eq!(crate::processes("chatter"), 0, "its process is left");
 }
 
 #[test]

@@ -64,6 +64,13 @@ static int attempt(const char* deed) {
   }
   if (is(deed, "signal-by-file")) return fcntl(0, F_SETOWN, getppid());
   if (is(deed, "unblock-errors")) return fcntl(2, F_SETFL, O_NONBLOCK | fcntl(2, F_GETFL));
+  if (is(deed, "be-told-of-senders")) {
+    int pair[2], on = 1;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return 0;
+    int told = setsockopt(pair[0], SOL_SOCKET, 76 /* SO_PASSPIDFD */, &on, sizeof on);
+    close(pair[0]), close(pair[1]);
+    return told;
+  }
   if (is(deed, "datagrams")) return socketpair(AF_UNIX, SOCK_DGRAM, 0, (int[2]){0, 0});
   if (is(deed, "standard-input")) return (int)read(0, &errno, 1) == 0 ? 0 : -1;
   if (is(deed, "take-memory")) {
@@ -123,7 +130,13 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   return CROSSDOCK_OK;
 }
 
-static void release_stream(crossdock_batch_stream* stream) { stream->release = NULL; }
+static const crossdock_host_log* chatter;
+
+static void release_stream(crossdock_batch_stream* stream) {
+  crossdock_str words = TEXT("one moment");
+  stream->release = NULL;
+  while (chatter) chatter->write(chatter, CROSSDOCK_LOG_WARN, words);
+}
 
 /* ------------------------------------------------------------------------------------------------------ the deed --- */
 
@@ -131,7 +144,7 @@ static crossdock_code open_deed(crossdock_instance* instance, const crossdock_ca
                                 const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                                 size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
   static char deed[64], message[128];
-  static const char* const streams[] = {"next-crash", "lie", "honest", "many-rows"};
+  static const char* const streams[] = {"next-crash", "lie", "honest", "many-rows", "chatter-at-end"};
   crossdock_source source = *input->source;
   size_t n = 0;
   (void)instance, (void)format, (void)schema, (void)options, (void)n_options;
@@ -158,6 +171,7 @@ static crossdock_code open_deed(crossdock_instance* instance, const crossdock_ca
     fflush(stdout);
     return fail(err, "printed");
   }
+  if (is(deed, "chatter-at-end")) chatter = instance->host->get_interface(instance->host, CROSSDOCK_HOST_LOG_ID);
   for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
     if (!is(deed, streams[i])) continue;
     out->get_schema = get_schema;

@@ -2,17 +2,20 @@
 
 use std::io::Write;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::api::{
-    About, Call, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Owned, Plugin, Result,
-    abi, entry,
+    About, Call, CancelFlag, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Options,
+    Owned, Plugin, Result, Validate, abi, entry,
 };
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
+use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock::{Host, ReadOptions, Session};
+use crossdock::{Error, Host, ReadOptions, Session, WriteOptions};
 use crossdock_arrays::{
     DeviceArray, DeviceBatch, export_batch, export_field, first_difference, format_batch,
 };
@@ -102,6 +105,53 @@ fn files_are_written_the_same() {
 }
 
 #[test]
+fn the_batches_of_a_long_table_do_not_use_up_what_a_process_may_have_open() {
+    if crate::skips("the_batches_of_a_long_table_do_not_use_up_what_a_process_may_have_open") {
+        return;
+    }
+    const BATCHES: usize = 800;
+    let (_host, here, there) = sessions();
+    let batch = read(&here, Input::open(sample(), here.cancel_flag()).unwrap()).remove(0);
+    let batch = batch.slice(0, batch.len().min(100)).unwrap();
+    // Each is decompressed there, so that it comes in memory of its own.
+    let options = WriteOptions {
+        to: Some("arrow-ipc-stream".into()),
+        options: Options::new().with("compression", "lz4"),
+        ..WriteOptions::default()
+    };
+    let sink = VecSink::new();
+    let mut writer = here.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
+    for _ in 0..BATCHES {
+        writer.write(batch.clone()).unwrap();
+    }
+    writer.finish().unwrap();
+    let batches = read(&there, Input::bytes(sink.take()));
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+    assert!(batches.len() == BATCHES && open < BATCHES, "{} batches, {open} open files", batches.len());
+    // Those that are not open any more go to other processes all the same.
+    let sink = VecSink::new();
+    let mut writer = there.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
+    for batch in &batches {
+        writer.write(batch.clone()).unwrap();
+    }
+    writer.finish().unwrap();
+    assert_same(&read(&here, Input::bytes(sink.take())), &batches, &here);
+}
+
+#[test]
+fn an_array_is_decoded_though_the_process_that_decoded_one_before_is_gone() {
+    if crate::skips("an_array_is_decoded_though_the_process_that_decoded_one_before_is_gone") {
+        return;
+    }
+    let host = crate::host(&built(), crate::marked("decodes")).build().unwrap();
+    let session = host.session().open().unwrap();
+    let decode = || session.decode(session.read_encoded(&Input::bytes(sample_tree())).unwrap()).unwrap();
+    let before = decode();
+    crate::end_processes("decodes");
+    assert_same(&[before], &[decode()], &session);
+}
+
+#[test]
 fn pipes_go_through_it() {
     if crate::skips("pipes_go_through_it") {
         return;
@@ -163,10 +213,21 @@ impl Encoding for Tens {
 
     fn decode(
         &self,
-        _: &Call<'_>,
+        call: &Call<'_>,
         node: EncodedNode<'_>,
         _: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
+        TOLD.lock().unwrap().push((call.byte_budget(), call.validate(), call.stream().is_null()));
+        if let Some(cancel) = CANCEL.lock().unwrap().take() {
+            cancel.cancel();
+            let begun = Instant::now();
+            while !call.is_cancelled() {
+                assert!(begun.elapsed() < Duration::from_secs(60), "the call does not hear of it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            HEARD.store(true, Ordering::SeqCst);
+            call.check_cancelled()?;
+        }
         let stream = self.0.default_stream(Device::CPU)?;
         let rows = node.length() as usize;
         let tens = self.0.alloc_with(&stream, 4 * rows, |to| {
@@ -179,6 +240,13 @@ impl Encoding for Tens {
         export_batch(&batch, false, &stream)
     }
 }
+
+/// What its calls said: a byte budget, what is validated, and whether the stream was left out.
+static TOLD: Mutex<Vec<(u64, Validate, bool)>> = Mutex::new(Vec::new());
+/// Set while it decodes the next one.
+static CANCEL: Mutex<Option<CancelFlag>> = Mutex::new(None);
+/// Whether it heard of that.
+static HEARD: AtomicBool = AtomicBool::new(false);
 
 fn tens_field() -> Field {
     Field::new("tens", DataType::Int32, false)
@@ -199,11 +267,21 @@ fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
         formats: "",
         encodings: "test.tens",
     };
-    let search = Search::nowhere()
-        .linked(LinkedPlugin::new(&ENTRY, about.meta()))
-        .given(built_file("libcrossdock_encodings_plugin.so"));
-    let host = crate::host(&built(), crate::isolation()).search(search).build().unwrap();
-    let session = host.session().open().unwrap();
+    let search = || {
+        Search::nowhere()
+            .linked(LinkedPlugin::new(&ENTRY, about.meta()))
+            .given(built_file("libcrossdock_encodings_plugin.so"))
+    };
+    let isolated = crate::host(&built(), crate::isolation()).search(search()).build().unwrap();
+    let here = Host::builder().search(search()).build().unwrap();
+    for host in [here, isolated] {
+        has_tens_decoded(&host);
+    }
+}
+
+fn has_tens_decoded(host: &Host) {
+    const BUDGET: u64 = 12_345_678;
+    let session = host.session().byte_budget(BUDGET).validate(Validate::Layout).open().unwrap();
     let node = NodeParts {
         encoding: "test.tens".into(),
         logical_type: LogicalType::Schema(export_field(&tens_field()).unwrap()),
@@ -215,8 +293,19 @@ fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
     let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
     let bytes = session.encoded_to_bytes(tree).unwrap();
     // The importer is in another process, where nobody knows this encoding.
-    let [batch] = &read(&session, Input::bytes(bytes))[..] else { panic!("one batch was expected") };
+    let input = Input::bytes(bytes);
+    let [batch] = &read(&session, input.clone())[..] else { panic!("one batch was expected") };
     assert_eq!(format_batch(batch, 100, session.stream()).unwrap().matches("10").count(), 7);
+    assert_eq!(std::mem::take(&mut *TOLD.lock().unwrap()), [(BUDGET, Validate::Layout, false)]);
+
+    let cancel = CancelFlag::new();
+    *CANCEL.lock().unwrap() = Some(cancel.clone());
+    let read = session.with_cancel_flag(cancel).read(input, &ReadOptions::default());
+    let cancelled = read.and_then(|reader| reader.collect::<std::result::Result<Vec<_>, _>>());
+    assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
+    // Before the plugin's process was ended for it.
+    assert!(HEARD.swap(false, Ordering::SeqCst), "who decodes for a plugin does not hear of its call's end");
+    TOLD.lock().unwrap().clear();
 }
 
 #[test]

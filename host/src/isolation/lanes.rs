@@ -1,0 +1,158 @@
+//! The lanes on which one process asks another one.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::link::{Lane, Message};
+
+/// No process has a use for more questions at once.
+pub const MOST_LANES: usize = 64;
+
+/// Those that are open, and the socket over which they are opened.
+pub struct Lanes {
+    control: Lane,
+    lanes: Mutex<Open>,
+    /// One is idle, or gone.
+    returned: Condvar,
+    most: usize,
+    stall: Duration,
+}
+
+#[derive(Default)]
+struct Open {
+    idle: Vec<Lane>,
+    /// How many there are, those on which something is asked included.
+    count: usize,
+}
+
+impl Lanes {
+    /// Who finds no lane idle, and as many as there may be, waits for one no longer.
+    const BUSY: Duration = Duration::from_secs(10);
+
+    /// Over the socket that both were started with, as many as `most`. A message that stops on its way for longer than `stall` is
+    /// an error; waiting for one is none.
+    pub fn new(control: Lane, most: usize, stall: Duration) -> io::Result<Self> {
+        control.stall_sending_for(stall)?;
+        let (lanes, returned) = (Mutex::default(), Condvar::new());
+        Ok(Self { control, lanes, returned, most, stall })
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Open> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says something that has no answer.
+    pub fn tell(&self, bytes: &[u8]) -> io::Result<()> {
+        let _turn = self.lanes();
+        self.control.send(bytes, &[], &[])
+    }
+
+    /// Asks. While there is no answer yet, `wait` is called again and again, and ends it by an error.
+    pub fn ask<E: From<io::Error>>(
+        &self,
+        bytes: &[u8],
+        after: &[u8],
+        files: &[BorrowedFd<'_>],
+        wait: impl FnMut() -> Result<(), E>,
+    ) -> Result<Message, E> {
+        let lane = self.lane()?;
+        let answer = answer_on(&lane, bytes, after, files, wait);
+        let mut lanes = self.lanes();
+        match answer {
+            Ok(_) => lanes.idle.push(lane),
+            Err(_) => lanes.count -= 1,
+        }
+        drop(lanes);
+        self.returned.notify_one();
+        answer
+    }
+
+    fn lane(&self) -> io::Result<Lane> {
+        let mut lanes = self.lanes();
+        let begun = Instant::now();
+        loop {
+            if let Some(lane) = lanes.idle.pop() {
+                return Ok(lane);
+            }
+            if lanes.count < self.most {
+                break;
+            }
+            let left = Self::BUSY.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                let busy = format!("{} questions are open, which is as many as can be", self.most);
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
+            }
+            lanes = self.returned.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let (ours, theirs) = Lane::pair()?;
+        let ours = ours.stall_for(self.stall)?;
+        self.control.send(&[], &[], &[theirs.as_fd()])?;
+        lanes.count += 1;
+        Ok(ours)
+    }
+
+    /// Ends everything that is asked, and the other side's waiting.
+    pub fn close(&self) {
+        self.control.close();
+    }
+}
+
+fn answer_on<E: From<io::Error>>(
+    lane: &Lane,
+    bytes: &[u8],
+    after: &[u8],
+    files: &[BorrowedFd<'_>],
+    mut wait: impl FnMut() -> Result<(), E>,
+) -> Result<Message, E> {
+    const LOOK_AFTER: Duration = Duration::from_millis(20);
+    lane.send(bytes, after, files)?;
+    while !lane.is_ready_within(LOOK_AFTER)? {
+        wait()?;
+    }
+    Ok(lane.receive()?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn nothing() -> Result<(), io::Error> {
+        Ok(())
+    }
+
+    /// Ends of the lanes that are opened over `control`.
+    fn opened(control: &Lane) -> Lane {
+        control.receive().unwrap().unwrap().files.pop().unwrap().into()
+    }
+
+    #[test]
+    fn who_finds_every_lane_taken_waits_for_one() {
+        let (ours, theirs) = Lane::pair().unwrap();
+        let lanes = Lanes::new(ours, 1, Duration::from_secs(60)).unwrap();
+        std::thread::scope(|scope| {
+            let ask = |words: &'static [u8]| {
+                let lanes = &lanes;
+                scope.spawn(move || lanes.ask(words, &[], &[], nothing).map(|answer| answer.bytes))
+            };
+            let first = ask(b"first");
+            let lane = opened(&theirs);
+            assert_eq!(lane.receive().unwrap().unwrap().bytes, b"first");
+            let second = ask(b"second");
+            assert!(!theirs.is_ready_within(Duration::from_millis(50)).unwrap(), "another lane was opened");
+            lane.send(b"1", &[], &[]).unwrap();
+            assert_eq!(first.join().unwrap().unwrap(), b"1");
+            assert_eq!(lane.receive().unwrap().unwrap().bytes, b"second");
+            // One that is gone makes room for another.
+            drop(lane);
+            assert!(second.join().unwrap().is_err());
+            let third = ask(b"third");
+            let lane = opened(&theirs);
+            assert_eq!(lane.receive().unwrap().unwrap().bytes, b"third");
+            lane.send(b"3", &[], &[]).unwrap();
+            assert_eq!(third.join().unwrap().unwrap(), b"3");
+        });
+    }
+}
