@@ -11,6 +11,7 @@ mod flat;
 mod foreign;
 mod giving_back;
 mod races;
+mod results;
 mod stranger;
 mod streams;
 mod tensor;
