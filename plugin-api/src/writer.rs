@@ -43,6 +43,11 @@ impl WriterHandle {
         Self(raw)
     }
 
+    /// The bare object, for those who look at what a call leaves.
+    pub fn as_mut_ptr(&mut self) -> *mut abi::Writer {
+        self.0.as_mut_ptr()
+    }
+
     /// Gives it a batch.
     pub fn write(&mut self, call: &CallSettings, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
         let write = self.0.write.ok_or_else(|| missing("write"))?;

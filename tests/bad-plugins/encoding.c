@@ -21,10 +21,11 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
       *(const volatile char*)buffer_at(array, node->first_buffer)->address == 1)
     return CROSSDOCK_OK;
   if (!node->schema || strcmp(node->schema->format, "i") != 0 || node->schema->flags & ARROW_FLAG_NULLABLE)
-    return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: its type is not Int32 without nulls");
+    return base_fail(err, IS(PANICS_ON_NODES) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA,
+                     "base.reference: its type is not Int32 without nulls");
   if (node->metadata_bytes != 4 || node->n_buffers != 1 || node->n_children != 0)
     return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: it has a reference of 4 bytes and one buffer, and nothing else");
-  if (IS(ASSERTS_ON_NODES)) return CROSSDOCK_OK;
+  if (IS(ASSERTS_ON_NODES) || IS(PANICS_ON_CHANGED_NODES)) return CROSSDOCK_OK;
   if (node->length > INT64_MAX / 4 || buffer_at(array, node->first_buffer)->bytes != node->length * 4)
     return base_fail(err, CROSSDOCK_BAD_DATA, "base.reference: its buffer has not 4 bytes for each value");
   return CROSSDOCK_OK;
@@ -65,6 +66,8 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   if (code == CROSSDOCK_OK) code = base_cancelled(call, err);
   if (code != CROSSDOCK_OK) return code;
   if (IS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
+  if (IS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4)
+    return base_fail(err, CROSSDOCK_PANICKED, "base.reference: it did not think of that");
   values = malloc(n * 4 + 1);
   for (uint64_t i = 0; values && i < n; i++) {
     uint32_t word;

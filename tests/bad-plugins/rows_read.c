@@ -213,6 +213,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
     return CROSSDOCK_OK;
   }
   if (n > MOST_ROWS && IS(ASSERTS_ON_BYTES)) abort();
+  if (n > MOST_ROWS && IS(PANICS_ON_BYTES)) return base_fail(err, CROSSDOCK_PANICKED, "base-rows: it did not think of that");
   if (n > MOST_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
   while (IS(NEVER_ENDS) && call->byte_budget > 0 && call->byte_budget < n * ROW) continue;
   rows = malloc(n * ROW + 1);
@@ -271,7 +272,7 @@ static void release_reader(crossdock_batch_stream* stream) {
   r->source.release(&r->source);
   free(r->all);
   free(r);
-  stream->release = NULL;
+  if (!IS(RELEASE_NOT_CLEARED)) stream->release = NULL;
 }
 
 static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, crossdock_error* err) {

@@ -89,7 +89,7 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
     w->kept = *batch;
     batch->array.array.release = NULL;
   }
-  release_taken(batch);
+  if (!IS(BATCH_LEFT)) release_taken(batch);
   return code;
 }
 

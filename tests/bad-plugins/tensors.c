@@ -51,7 +51,7 @@ static void release_reader(crossdock_batch_stream* stream) {
 /* What is wrong with it, or NULL; what is merely not read is told apart by the code. */
 static const char* refuse(const tensor* t, crossdock_code* code) {
   const int64_t most = INT64_MAX / 16;
-  *code = CROSSDOCK_BAD_DATA;
+  *code = IS(PANICS_ON_TENSORS) ? CROSSDOCK_PANICKED : CROSSDOCK_BAD_DATA;
   if (t->ndim < 0 || t->dtype.bits == 0 || t->dtype.lanes == 0) return "base-tensor: no tensor is like this";
   if (t->ndim > 0 && !t->shape) return "base-tensor: there is no shape";
   *code = CROSSDOCK_UNSUPPORTED;

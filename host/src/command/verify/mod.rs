@@ -125,9 +125,14 @@ impl Verify {
     }
 
     fn chosen(&self) -> Result<Vec<&'static Case>, Failure> {
-        let is_wanted = |case: &&Case| {
-            self.cases.is_empty() || self.cases.iter().any(|pattern| case::matches(pattern, case.name))
+        // A whole name is a part of others, too, and means itself.
+        let is_whole = |pattern: &str| cases::all().any(|case| case.name == pattern);
+        let is_like = |pattern: &String, case: &Case| match is_whole(pattern) {
+            true => pattern == case.name,
+            false => case::matches(pattern, case.name),
         };
+        let is_wanted =
+            |case: &&Case| self.cases.is_empty() || self.cases.iter().any(|pattern| is_like(pattern, case));
         let chosen: Vec<_> = cases::all().filter(is_wanted).collect();
         if chosen.is_empty() {
             let patterns = self.cases.join("' or '");

@@ -6,7 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::case::{Outcome, Run};
 use super::schedule::Done;
@@ -14,7 +17,7 @@ use super::schedule::Done;
 /// This very program, whatever has become of its file since.
 const PROGRAM: &str = "/proc/self/exe";
 /// How much of what a case prints is kept.
-const MOST_OUTPUT_BYTES: u64 = 64 << 10;
+const MOST_OUTPUT_BYTES: usize = 64 << 10;
 /// What glibc fills memory with that was freed or is new, so that reading it shows.
 const PERTURB: &str = "165";
 
@@ -57,11 +60,13 @@ impl Starter {
         // It holds the other end of the socket too.
         drop(command);
         let outputs = [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        let ended = &AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let readers = outputs.map(|output| scope.spawn(move || output.map(read)));
-            let told = scope.spawn(move || read(ours.into()));
+            let readers = outputs.map(|output| scope.spawn(move || output.map(|output| read(output, ended))));
+            let told = scope.spawn(move || read(ours.into(), ended));
             let status = wait(&mut child, started, limit);
             end_group(&child);
+            ended.store(true, Ordering::Relaxed);
             let status = match status {
                 Some(status) => Some(status),
                 None => child.wait().map(|_| None)?,
@@ -114,15 +119,26 @@ fn end_group(child: &Child) {
     unsafe { libc::kill(-group, libc::SIGKILL) };
 }
 
-/// What comes, to its end; of a lot the beginning.
-fn read(from: OwnedFd) -> String {
+/// What comes, to its end, or once `ended` to where nothing more does: a process that the plugin started and sent away may have the
+/// other side for ever. Of a lot the beginning.
+fn read(from: OwnedFd, ended: &AtomicBool) -> String {
+    const LOOK_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let mut file = std::fs::File::from(from);
-    let mut bytes = Vec::new();
-    let mut beginning = (&mut file).take(MOST_OUTPUT_BYTES);
-    // A reset connection ends what can be read, as the end does.
-    let _ = beginning.read_to_end(&mut bytes);
-    let _ = std::io::copy(&mut file, &mut std::io::sink());
-    String::from_utf8_lossy(&bytes).into_owned()
+    let (mut kept, mut bytes) = (Vec::new(), [0; 4096]);
+    loop {
+        let was_ended = ended.load(Ordering::Relaxed);
+        let ready = poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&LOOK_AFTER));
+        if ready == Ok(0) && was_ended {
+            break;
+        }
+        if ready.is_ok_and(|n| n > 0) {
+            // A reset connection ends what can be read, as the end does.
+            let Ok(n @ 1..) = file.read(&mut bytes) else { break };
+            let room = MOST_OUTPUT_BYTES.saturating_sub(kept.len());
+            kept.extend_from_slice(bytes.get(..n.min(room)).unwrap_or_default());
+        }
+    }
+    String::from_utf8_lossy(&kept).into_owned()
 }
 
 fn signal_name(signal: i32) -> String {
@@ -167,6 +183,15 @@ mod tests {
         assert_eq!(judge(None, passed), Outcome::TimedOut);
         let skipped = Outcome::Skipped("why".into());
         assert_eq!(judge(Some(exited(86)), &skipped.to_json().to_string()), skipped);
+    }
+
+    #[test]
+    fn who_sent_a_process_away_with_the_output_is_not_waited_for() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        std::io::Write::write_all(&mut &theirs, &[b'x'; 2 * MOST_OUTPUT_BYTES]).unwrap();
+        let text = read(ours.into(), &AtomicBool::new(true));
+        assert_eq!(text.len(), MOST_OUTPUT_BYTES);
+        drop(theirs);
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub enum Wrong {
 }
 
 const NO_FORMAT: &str = "crossdock-verify-no-such-format";
-const NO_OPTION: &str = "crossdock-verify-no-such-option";
+pub const NO_OPTION: &str = "crossdock-verify-no-such-option";
 
 impl Raw {
     pub fn create(ground: &Ground, watch: Watch) -> Check<Result<Self>> {

@@ -50,7 +50,7 @@ impl Report {
             out
         };
         json!({
-            "plugin": self.plugin,
+            "plugin": self.plugin.display().to_string(),
             "seed": self.seed,
             "passed": self.count(|outcome| *outcome == Outcome::Passed),
             "failed": self.count(Outcome::is_bad),

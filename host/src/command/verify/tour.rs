@@ -145,12 +145,28 @@ impl Ground {
         Ok(accepted)
     }
 
+    /// Whether an importer of Arrow's structs has a place for the columns: it may say that it has not. What else goes wrong with
+    /// them is for others to find.
+    fn takes(&self, subject: &Subject, format: &Format, kind: Kind, table: &RecordBatch) -> bool {
+        let Ok(batches) = self.table_for(format, table) else { return true };
+        let capsules = kind.capsules(&table.schema(), &batches, subject.stream(), &Counts::default());
+        let Ok(capsules) = capsules else { return true };
+        let read = read(self, subject, format, Input::Capsules(Capsules::from(capsules)), None);
+        read.err().is_none_or(|error| error.code() != Code::UNSUPPORTED)
+    }
+
     /// Tables of one form for a format: all columns in one, or where the plugin's own exporter has to write them first, each
     /// that it takes in one of its own.
     pub fn tables(&self, subject: &Subject, readable: &Readable, form: Form) -> Check<Vec<RecordBatch>> {
         let all = columns(&mut self.random(), form);
-        if readable.kind.is_some() {
-            return Ok(together(&all).into_iter().collect());
+        if let Some(kind) = readable.kind {
+            let takes = |table: &RecordBatch| self.takes(subject, &readable.format, kind, table);
+            let whole: Vec<_> = together(&all).into_iter().collect();
+            if whole.iter().all(takes) {
+                return Ok(whole);
+            }
+            let taken: Vec<_> = all.into_iter().filter(takes).collect();
+            return Ok(together(&taken).into_iter().collect());
         }
         let all = match &readable.renamed {
             Some(name) => all.iter().filter_map(|column| renamed(column, name)).collect(),

@@ -117,7 +117,6 @@ fn the_batches_of_a_long_table_do_not_use_up_what_a_process_may_have_open() {
     let options = WriteOptions {
         to: Some("arrow-ipc-stream".into()),
         options: Options::new().with("compression", "lz4"),
-        ..WriteOptions::default()
     };
     let sink = VecSink::new();
     let mut writer = here.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();

@@ -42,13 +42,13 @@ fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
         "          rule: A capsule outlives the list that it came in, its writer, and its instance.",
         "          stderr: the instance is gone",
         "          again: crossdock verify ",
-        "2 passed, 1 failed, 0 skipped, with seed 1\n",
+        "3 passed, 1 failed, 0 skipped, with seed 1\n",
     ];
     for part in expected {
         assert!(stdout.contains(part), "{part:?} is not in {stdout}");
     }
     let xml = std::fs::read_to_string(junit).unwrap();
-    assert!(xml.contains("tests=\"3\" failures=\"0\" errors=\"1\" skipped=\"0\""), "{xml}");
+    assert!(xml.contains("tests=\"4\" failures=\"0\" errors=\"1\" skipped=\"0\""), "{xml}");
     assert!(xml.contains("<testcase classname=\"lifetimes\" name=\"capsule"), "{xml}");
     assert!(xml.contains("<error type=\"crashed\" message=\"ended by SIGABRT\">crossdock verify "), "{xml}");
 }
@@ -59,6 +59,10 @@ fn a_case_alone_does_not_ask_for_its_ground() {
     let plugin = build(folder.path(), Some("COLUMN_DROPPED"));
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "importer.values"]);
     assert_eq!(bad_cases(&report), [("importer.values".to_string(), "failed".to_string())]);
+    // Another one's name has this one in it.
+    let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "exporter.plan"]);
+    let names: Vec<_> = report["cases"].as_array().unwrap().iter().map(|case| &case["name"]).collect();
+    assert_eq!(names, ["exporter.plan"]);
 }
 
 #[test]

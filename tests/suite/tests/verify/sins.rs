@@ -24,6 +24,7 @@ pub const SINS: &[Sin] = &[
     // Failures.
     ("ANY_FORMAT", "errors.unknown_format", "failed"),
     ("ANY_OPTION", "errors.unknown_option", "failed"),
+    ("ANY_OPTION_READING", "errors.unknown_option", "failed"),
     ("NO_MESSAGE", "errors.message", "failed"),
     ("DANGLING_MESSAGE", "errors.message", "failed"),
     ("MESSAGE_NOT_UTF8", "errors.message", "failed"),
@@ -58,10 +59,13 @@ pub const SINS: &[Sin] = &[
     ("SHORT_SOURCE_FILLED", "importer.short_source", "failed"),
     ("MAPPED_ROW_DROPPED", "hostile.samples", "failed"),
     ("ASSERTS_ON_BYTES", "hostile.bytes", "crashed"),
+    ("PANICS_ON_BYTES", "hostile.bytes", "failed"),
     // What outlives what.
     ("BATCH_NEEDS_INSTANCE", "lifetimes.batch", "crashed"),
     ("CAPSULE_NEEDS_INSTANCE", "lifetimes.capsule", "crashed"),
     ("GLOBAL_HOST", "lifetimes.host", "failed"),
+    ("RELEASE_NOT_CLEARED", "lifetimes.cleared", "failed"),
+    ("BATCH_LEFT", "lifetimes.cleared", "failed"),
     // The host's memory.
     ("BLOCK_LOST", "memory.blocks", "failed"),
     ("STREAM_LOST", "memory.work", "failed"),
@@ -97,9 +101,12 @@ pub const SINS: &[Sin] = &[
     ("TENSOR_STRIDES_IGNORED", "tensors.values", "failed"),
     ("TENSOR_LOST", "tensors.releases", "failed"),
     ("TENSOR_NOT_CHECKED", "tensors.hostile", "crashed"),
+    ("PANICS_ON_TENSORS", "tensors.hostile", "failed"),
     // Encodings.
     ("ANY_ENCODING", "encoding.unknown_id", "failed"),
     ("LOOKS_AT_DEVICE_MEMORY", "encoding.lying_nodes", "crashed"),
     ("PROGRAM_DIFFERS", "encoding.samples", "failed"),
     ("ASSERTS_ON_NODES", "encoding.changed_samples", "crashed"),
+    ("PANICS_ON_NODES", "encoding.lying_nodes", "failed"),
+    ("PANICS_ON_CHANGED_NODES", "encoding.changed_samples", "failed"),
 ];

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use arrow_schema::{DataType, Field};
 use crossdock::api::encoded::blob;
-use crossdock::api::{Device, EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
+use crossdock::api::{Code, Device, EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
 use crossdock::memory::Backend;
 use crossdock::source::Input;
 use crossdock::{Host, Session};
@@ -127,13 +127,25 @@ fn lying_nodes(ground: &Ground) -> Check {
         for id in &ids {
             // What the suite's own bounds refuse is no node.
             let Ok(array) = lie(&mut random, id) else { continue };
-            if encoding.check(&array, 0).is_ok() {
-                // Either answer is one.
-                drop((encoding.size(&array, 0), encoding.lower(&array, 0)));
+            // Either answer is one.
+            if answer("check", id, encoding.check(&array, 0))?.is_some() {
+                answer("size", id, encoding.size(&array, 0))?;
+                answer("lower", id, encoding.lower(&array, 0))?;
             }
         }
     }
     super::entry::nothing_left(subject.end(), "nodes that lie")
+}
+
+/// An error is an answer, and none that its maker did not mean to give.
+fn answer<T>(what: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.code() == Code::PANICKED => {
+            Err(failed(format!("{what} of a node of {id}"), "an answer", error))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// A host with the plugin, and with those beside the program for nodes that are not its own.
@@ -221,7 +233,13 @@ fn changed_samples(ground: &Ground) -> Check {
             let array = changed(read(&session, file)?, &ids, &mut random);
             // What is no tree any more does not reach the plugin; and an error is an answer.
             let Ok(array) = array else { continue };
-            let Ok(batch) = session.decode(array) else { continue };
+            let batch = match session.decode(array) {
+                Ok(batch) => batch,
+                Err(crossdock::Error::Data { source, .. }) if source.code() == Code::PANICKED => {
+                    return Err(failed(file.display(), "an array, or an error", source));
+                }
+                Err(_) => continue,
+            };
             let level = crossdock_arrays::Level::Full;
             crossdock_arrays::validate(&batch, level, session.stream())
                 .map_err(|error| failed(file.display(), "an array that keeps the specification", error))?;

@@ -1,8 +1,14 @@
 //! How failures are told, and what is left alone by them.
 
+use crossdock::api::Options;
+use crossdock_arrays::export_schema;
+
 use super::super::case::{Case, Check, failed, skipped};
-use super::super::raw::{Attempt, Raw, Wrong};
+use super::super::lent::Counts;
+use super::super::raw::{Attempt, NO_OPTION, Raw, Wrong};
 use super::super::subject::Ground;
+use super::super::tables::FORMS;
+use super::super::tour;
 use super::super::watch::Wishes;
 use super::encoding;
 
@@ -21,7 +27,7 @@ pub const CASES: &[Case] = &[
         stands: "crossdock_format.options",
         ground: &["interfaces.answers"],
         on_devices: false,
-        check: |ground| refused(ground, Wrong::Option),
+        check: |ground| refused(ground, Wrong::Option).and_then(|()| refused_reading(ground)),
     },
     Case {
         name: "errors.message",
@@ -90,6 +96,28 @@ fn refused(ground: &Ground, wrong: Wrong) -> Check {
         Some(attempt) => Err(failed(attempt.place, "an error", "success")),
         None => Ok(()),
     }
+}
+
+/// The same of inputs that are as they should be but for the option.
+fn refused_reading(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let options = Options::new().with(NO_OPTION, "1");
+    for readable in tour::readable(ground, &subject).unwrap_or_default() {
+        let name = &readable.format.name;
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let batches = ground.table_for(&readable.format, &table)?;
+        // What it cannot write so is another case's.
+        let input = tour::input(&subject, &readable, &table.schema(), &batches, &Counts::default());
+        let Ok(input) = input else { continue };
+        let schema = tour::expected(&readable, &table.schema()).map(|schema| export_schema(&schema));
+        let schema =
+            schema.transpose().map_err(|error| failed("the suite's own schema", "a schema", error))?;
+        if subject.importer()?.open(&subject.call(), name, input, schema.as_ref(), &options).is_ok() {
+            let place = format!("open of '{name}' with an option that it does not list");
+            return Err(failed(place, "an error", "success"));
+        }
+    }
+    Ok(())
 }
 
 fn look(

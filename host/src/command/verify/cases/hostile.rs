@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock::api::{CallSettings, Device, Error, Format, Input, Result, Validate};
+use crossdock::api::{CallSettings, Code, Device, Error, Format, Input, Result, Validate};
 use crossdock_arrays::{DeviceBatch, Level, import_batch, import_schema, validate};
 
 use super::super::case::{Case, Check, failed, skipped};
@@ -42,7 +42,7 @@ pub const CASES: &[Case] = &[
 ];
 
 /// The samples that a format of the plugin's is known by.
-fn known(ground: &Ground, subject: &Subject) -> Check<Vec<(Format, String, Vec<u8>)>> {
+pub fn known(ground: &Ground, subject: &Subject) -> Check<Vec<(Format, String, Vec<u8>)>> {
     let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
     let mut known = Vec::new();
     for file in &ground.samples {
@@ -116,6 +116,15 @@ fn bytes(ground: &Ground) -> Check {
     super::entry::nothing_left(subject.end(), "after hostile bytes")
 }
 
+/// An error is an answer, and none that its maker did not mean to give.
+fn answer<T>(result: Result<T>) -> Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.code() == Code::PANICKED => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Reads what may be nonsense. Errors of the plugin are as they should be; those of what it gave are not.
 fn look_through(
     ground: &Ground,
@@ -126,11 +135,11 @@ fn look_through(
 ) -> Result<()> {
     let call = CallSettings { validate: Validate::Full, ..subject.call() };
     let input = Input::Source(source.source());
-    let Ok(mut stream) = tour::open(subject, &call, format, input, asked) else { return Ok(()) };
-    let Ok(raw) = stream.schema() else { return Ok(()) };
+    let Some(mut stream) = answer(tour::open(subject, &call, format, input, asked))? else { return Ok(()) };
+    let Some(raw) = answer(stream.schema())? else { return Ok(()) };
     let schema = Arc::new(import_schema(&raw)?);
     let session = ground.session(Device::CPU).map_err(|_| Error::internal("no session"))?;
-    while let Ok(Some(batch)) = stream.next(&call) {
+    while let Some(Some(batch)) = answer(stream.next(&call))? {
         let batch = import_batch(batch, &schema, session.memory())?;
         validate(&batch, Level::Full, subject.stream())?;
     }

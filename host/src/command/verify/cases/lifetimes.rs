@@ -1,10 +1,12 @@
 //! What outlives what.
 
-use crossdock::api::Device;
+use std::sync::Arc;
+
+use crossdock::api::{Device, Error, Owned, abi};
 use crossdock_arrays::import_batch;
 
 use super::super::case::{Case, Check, failed};
-use super::super::lent::Counts;
+use super::super::lent::{self, Counts};
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::{FORMS, together};
 use super::super::tour::{self, Given, Read};
@@ -36,6 +38,14 @@ pub const CASES: &[Case] = &[
         ground: &["exporter.values", "exporter.releases", "lifetimes.host"],
         on_devices: true,
         check: capsule,
+    },
+    Case {
+        name: "lifetimes.cleared",
+        rule: "Whoever takes an object, and whoever releases one, leaves its `release` NULL.",
+        stands: "crossdock.h, objects",
+        ground: &["importer.releases", "exporter.releases"],
+        on_devices: true,
+        check: cleared,
     },
 ];
 
@@ -129,4 +139,77 @@ fn host(ground: &Ground) -> Check {
         Some(words) => Err(failed("an instance's host after its end", "no use of it", words)),
         None => Ok(()),
     }
+}
+
+/// Releases an object by its own function, which leaves it empty.
+macro_rules! end {
+    ($place:expr, $what:literal, $object:expr) => {{
+        let object: *mut _ = $object;
+        // SAFETY: an object of ours that nobody else has; its own function on itself.
+        let is_left = unsafe {
+            if let Some(release) = (*object).release {
+                release(object);
+            }
+            // Not released again, whatever it says.
+            (*object).release.take().is_some()
+        };
+        if is_left {
+            return Err(failed(&$place, concat!($what, " whose release is NULL after it"), "it is there"));
+        }
+    }};
+}
+
+fn cleared(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for readable in tour::readable(ground, &subject).unwrap_or_default() {
+        let place = format!("'{}'", readable.format.name);
+        let wrong = |error| failed(&place, "the table", error);
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let input =
+            tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
+        let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
+        let mut stream =
+            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
+        let mut schema = stream.schema().map_err(wrong)?.into_raw();
+        end!(place, "a schema", &mut schema);
+        if let Some(batch) = stream.next(&call).map_err(wrong)? {
+            let mut batch = batch.into_raw();
+            end!(place, "a batch", &mut batch.array.array);
+            end!(place, "a batch's schema", &mut batch.schema);
+        }
+        let mut stream = stream.into_raw().into_raw();
+        end!(place, "a stream", &mut stream);
+    }
+    for format in tour::writable(&subject).unwrap_or_default() {
+        let place = format!("'{}'", format.name);
+        let wrong = |error| failed(&place, "a batch written", error);
+        let accepted = exporter::accepted(ground, &subject, &format, FORMS[0])?;
+        let Some(table) = accepted.into_iter().next() else { continue };
+        let (counts, to, call) = (Counts::default(), Arc::default(), subject.call());
+        let mut writer = tour::begin(&subject, &call, &format, &table.schema(), &to).map_err(wrong)?;
+        let raw = writer.as_mut_ptr();
+        for batch in &ground.table_for(&format, &table)? {
+            let mut batch = lent::batch(batch, subject.stream(), &counts).map_err(wrong)?.into_raw();
+            let mut out = abi::Capsules::new();
+            // SAFETY: the writer's own function on itself; the batch is handed over, the rest is borrowed for the call.
+            let written = Error::check(|err| unsafe {
+                let write = (*raw).write.ok_or(abi::INTERNAL);
+                write.map_or_else(|code| code, |write| write(raw, &call.raw(), &mut batch, &mut out, err))
+            });
+            // SAFETY: what was not taken is ours, and what came on success.
+            let (left, came) = unsafe { (Owned::new(batch), Owned::given(out)) };
+            written.map_err(wrong)?;
+            drop(came);
+            if !left.is_released() {
+                return Err(failed(
+                    place,
+                    "a batch that was written to be taken, its release NULL",
+                    "it is there",
+                ));
+            }
+        }
+        end!(place, "a writer", raw);
+    }
+    Ok(())
 }

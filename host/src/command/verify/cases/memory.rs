@@ -5,13 +5,13 @@ use crossdock::api::{CallSettings, Capsules, Device, Input, Validate};
 
 use super::super::case::{Case, Check, failed, skipped};
 use super::super::guard;
-use super::super::lent::Counts;
+use super::super::lent::{Bytes, Counts};
 use super::super::subject::{Ground, Subject};
 use super::super::tables::{FORMS, Form};
 use super::super::tour;
 use super::super::watch::{AS_ASKED, Breach, Watch, Wishes};
 use super::entry::nothing_left;
-use super::exporter;
+use super::{exporter, hostile};
 
 pub const CASES: &[Case] = &[
     Case {
@@ -101,11 +101,19 @@ pub const CASES: &[Case] = &[
 
 /// Everything that the suite has for the plugin, in and out, once.
 pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
+    let mut has_any = false;
+    let samples = if subject.importer().is_ok() { hostile::known(ground, subject)? } else { Vec::new() };
+    for (format, _, bytes) in samples {
+        let input = Input::Source(Bytes::of(&bytes).source());
+        drop(tour::read(ground, subject, &format, input, None));
+        has_any = true;
+    }
     for form in forms {
         if let Ok(formats) = tour::readable(ground, subject) {
             for readable in formats {
                 for table in ground.tables(subject, &readable, *form)?.iter().take(8) {
                     drop(tour::round(ground, subject, &readable, table, &Counts::default())?);
+                    has_any = true;
                 }
             }
         }
@@ -115,11 +123,12 @@ pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
                     let batches = ground.table_for(&format, column)?;
                     let (call, counts) = (subject.call(), Counts::default());
                     drop(tour::write(subject, &call, &format, &column.schema(), &batches, &counts));
+                    has_any = true;
                 }
             }
         }
     }
-    Ok(())
+    if has_any { Ok(()) } else { Err(skipped("nothing that the plugin reads or writes (--sample FILE)")) }
 }
 
 /// What is wrong after the tour and the instance's end.

@@ -166,7 +166,7 @@ fn tell(ground: &Ground, subject: &Subject, format: &Format, input: Input, lie: 
     };
     match looked_through() {
         Ok(()) if lie.is_nonsense => Err(failed(place, "an error", "success")),
-        Err(error) if error.message().starts_with(GIVEN) => {
+        Err(error) if error.message().starts_with(GIVEN) || error.code() == Code::PANICKED => {
             Err(failed(place, "batches that keep the specification, or an error", error))
         }
         _ => Ok(()),
