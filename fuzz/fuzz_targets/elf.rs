@@ -1,10 +1,11 @@
-//! Bytes as a plugin's library, of which the metadata is read: an error, or metadata. Nothing else.
+//! Bytes as a plugin's library, of which the metadata is read, and what it needs: an error, or these. Nothing else.
 #![no_main]
 
-use crossdock::metadata::Metadata;
+use crossdock::metadata::{Metadata, Needs};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     // An error is an answer.
     drop(Metadata::from_bytes(bytes));
+    drop(Needs::from_bytes(bytes));
 });

@@ -61,6 +61,11 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   out->array = r->arrays[*cursor];
   r->arrays[(*cursor)++].array.release = NULL;
   if (IS(COLUMN_DROPPED) && out->array.array.n_children > 1) out->array.array.n_children--;
+  for (int64_t i = 0; IS(NESTED_NULL_COUNT) && i < out->array.array.n_children; i++) {
+    const struct ArrowArray* column = out->array.array.children[i];
+    if (column->n_children == 0 || column->children[0]->null_count <= 0) continue;
+    column->children[0]->null_count += column->children[0]->null_count < column->children[0]->length;
+  }
   if (IS(BATCH_NEEDS_INSTANCE) || IS(ARRAY_TWICE)) make_needy(&out->array.array, r->instance);
   return CROSSDOCK_OK;
 }
@@ -111,6 +116,7 @@ crossdock_code base_device_open(crossdock_instance* instance, crossdock_capsules
   capsules->release(capsules);
   if (!r) return code;
   r->instance = instance;
+  if (code == CROSSDOCK_OK && IS(ALL_REFUSED)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-device: not that either");
   if (code == CROSSDOCK_OK && !r->schema.release && schema) r->schema = base_schema_copy(schema);
   if (code == CROSSDOCK_OK && !r->schema.release)
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: there is no schema");
@@ -234,7 +240,7 @@ static crossdock_code write(crossdock_writer* self, const crossdock_call* call, 
                             crossdock_capsules* out, crossdock_error* err) {
   writer* w = self->private_data;
   crossdock_code code = IS(CANCEL_IGNORED_WRITING) ? CROSSDOCK_OK : base_cancelled(call, err);
-  if (code != CROSSDOCK_OK) base_throw();
+  if (IS(THROWS) && code != CROSSDOCK_OK) base_throw();
   if (code == CROSSDOCK_OK) code = give(w, &batch->array, out, err);
   if (code == CROSSDOCK_OK) w->has_written = 1;
   if (batch->array.array.release) batch->array.array.release(&batch->array.array);

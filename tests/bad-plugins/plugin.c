@@ -120,12 +120,10 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
   crossdock_code code = IS(ANY_OPTION_READING) ? CROSSDOCK_OK : base_no_options("", n_options, err);
   (void)call, (void)options;
   if (input->source && !IS(INPUT_LEFT)) {
-    source = *input->source;
-    input->source->release = NULL;
+    CROSSDOCK_MOVE(&source, input->source);
   }
   if (input->capsules && !IS(INPUT_LEFT)) {
-    capsules = *input->capsules;
-    input->capsules->release = NULL;
+    CROSSDOCK_MOVE(&capsules, input->capsules);
   }
   if (IS(OUT_ON_FAILURE)) out->private_data = instance;
   if (IS(THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
@@ -133,12 +131,10 @@ static crossdock_code open(crossdock_instance* instance, const crossdock_call* c
   if (code == CROSSDOCK_OK && (base_is(format, ROWS) || base_is(format, DEVICE) || base_is(format, TENSOR) || base_is(format, IPC) ||
                                 IS(ANY_FORMAT))) {
     if (IS(INPUT_LEFT) && input->source) {
-      source = *input->source;
-      input->source->release = NULL;
+      CROSSDOCK_MOVE(&source, input->source);
     }
     if (IS(INPUT_LEFT) && input->capsules) {
-      capsules = *input->capsules;
-      input->capsules->release = NULL;
+      CROSSDOCK_MOVE(&capsules, input->capsules);
     }
     if (capsules.release && base_is(format, TENSOR)) return base_tensor_open(&capsules, schema, out, err);
     if (source.release && base_is(format, IPC)) return base_ipc_open(&source, schema, out, err);
@@ -199,8 +195,7 @@ static crossdock_code begin(crossdock_instance* instance, const crossdock_call* 
   crossdock_code code = base_no_options("", n_options, err);
   (void)call, (void)options;
   if (sink) {
-    own = *sink;
-    sink->release = NULL;
+    CROSSDOCK_MOVE(&own, sink);
   }
   if (code == CROSSDOCK_OK && own.release && (base_is(format, ROWS) || IS(ANY_FORMAT)))
     return base_rows_begin(instance, schema, &own, out, err);

@@ -9,6 +9,8 @@ typedef struct reader {
   crossdock_source source;
   uint64_t offset; /* of what is read next */
   char name[MOST_NAME + 1];
+  int n_frames;
+  int has_failed;
   int has_ended;
   char* all; /* of the source, where it is read at once */
   size_t n_all;
@@ -69,6 +71,10 @@ static struct ArrowSchema schema_of(const char* name) {
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   reader* r = stream->private_data;
   struct ArrowSchema schema = schema_of(r->name);
+  char first;
+  size_t got;
+  if (IS(SCHEMA_READS) && r->source.bytes >= 0 && r->source.read_at(&r->source, 0, &first, 1, &got, err) != CROSSDOCK_OK)
+    return CROSSDOCK_IO;
   if (!schema.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
   *out = schema;
   return CROSSDOCK_OK;
@@ -178,6 +184,7 @@ static crossdock_code give(reader* r, crossdock_stream* stream, const unsigned c
     return code;
   }
   if ((IS(LAST_ROW_DROPPED) || (IS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) n--;
+  if (IS(ROW_BEYOND_THE_END)) n++;
   root->children[0] = &root->column;
   root->column = (struct ArrowArray){.length = (int64_t)n, .null_count = nulls, .n_buffers = 2, .buffers = own->buffers,
                                      .release = release_column, .private_data = own};
@@ -212,6 +219,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
     r->has_ended = 1;
     return CROSSDOCK_OK;
   }
+  r->n_frames++;
   if (n > MOST_ROWS && IS(ASSERTS_ON_BYTES)) abort();
   if (n > MOST_ROWS && IS(PANICS_ON_BYTES)) return base_fail(err, CROSSDOCK_PANICKED, "base-rows: it did not think of that");
   if (n > MOST_ROWS) return base_fail(err, CROSSDOCK_BAD_DATA, "base-rows: a frame of more rows than there can be");
@@ -228,7 +236,7 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
     code = r->instance->memory->stream_default(r->instance->memory, BASE_CPU, &extra, err);
     if (code == CROSSDOCK_OK) r->instance->memory->stream_destroy(r->instance->memory, extra);
   }
-  if (call->progress) call->progress(call->progress_data, r->offset, r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
+  if (call->progress) call->progress(call->progress_data, r->offset + (IS(PROGRESS_BEYOND) ? 1 << 20 : 0), r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
   return code;
 }
 
@@ -263,12 +271,18 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   driver = IS(DRIVER_MEMORY) ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
   scratch = driver ? take_scratch(driver) : 0;
   code = next_frame(r, call, out, err);
+  if (code != CROSSDOCK_OK) r->has_failed = 1;
   if (scratch) give_scratch_back(driver, scratch);
   return code;
 }
 
 static void release_reader(crossdock_batch_stream* stream) {
   reader* r = stream->private_data;
+  const uint64_t end = 8; /* of a source in which no frame is left */
+  const int is_abandoned = r->n_frames == 1 && !r->has_failed && r->source.bytes > 0 && (uint64_t)r->source.bytes > r->offset + end;
+  if (IS(THROWS_IN_RELEASE) && is_abandoned) base_throw();
+  base_lock(IS(BLOCKS) && is_abandoned);
+  base_lock(IS(BLOCKS) && is_abandoned);
   r->source.release(&r->source);
   free(r->all);
   free(r);
@@ -291,7 +305,7 @@ static crossdock_code read_head(reader* r, const struct ArrowSchema* expected, c
   if (!expected) return CROSSDOCK_OK;
   own = schema_of(r->name);
   if (!own.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a schema");
-  if (!base_schema_same(expected, &own))
+  if (!base_schema_same(expected, &own) && !IS(OTHER_COLUMNS_IGNORED))
     code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: the rows have another schema than is expected");
   own.release(&own);
   return code;
@@ -308,7 +322,6 @@ crossdock_code base_rows_open(crossdock_instance* instance, crossdock_source* so
   }
   r->instance = instance;
   r->source = *source;
-  if (IS(NEEDS_LATER_MEMORY)) instance->memory->call_after(instance->memory, NULL, 0, free, NULL);
   code = IS(CANCEL_SEEN_AFTER_ALL_IS_READ) ? read_all(r, err) : CROSSDOCK_OK;
   if (code == CROSSDOCK_OK) code = read_head(r, schema, err);
   if (code != CROSSDOCK_OK) {

@@ -53,7 +53,7 @@ pub struct Verify {
     /// What columns, lies and mutations are made from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Runs the cases that this is a part of, or with * in the place of anything, and no others
+    /// Runs the case of this name, else those that this is a part of, or with * in the place of anything; and no others
     #[arg(long = "case", value_name = "PATTERN")]
     cases: Vec<String>,
     /// Lists the cases and their rules, and runs none

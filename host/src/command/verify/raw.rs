@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
-    CallSettings, Capsule, Code, Device, EncodedArray, Error, Format, Owned, Result, abi, told, told::Told,
+    CallSettings, CallStream, Capsule, Code, Device, EncodedArray, Error, Format, Owned, Result, abi, told,
+    told::Told,
 };
 use crossdock_arrays::export_schema;
 
@@ -75,7 +76,9 @@ impl Raw {
             Some(create) => unsafe { create(watch.as_ptr(), &mut instance, err) },
             None => abi::INTERNAL,
         });
-        let call = CallSettings::new(ground.device);
+        // SAFETY: a default stream of the backend, which the ground keeps.
+        let stream = unsafe { CallStream::new(ground.session(ground.device)?.stream().raw()) };
+        let call = CallSettings { stream, ..CallSettings::new(ground.device) };
         Ok(made.map(|()| Self { entry, instance, watch, call }))
     }
 

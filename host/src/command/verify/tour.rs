@@ -166,6 +166,10 @@ impl Ground {
                 return Ok(whole);
             }
             let taken: Vec<_> = all.into_iter().filter(takes).collect();
+            if taken.is_empty() {
+                let place = format!("'{}', reading Arrow's structs", readable.format.name);
+                return Err(failed(place, "columns of some type", "those of each are refused"));
+            }
             return Ok(together(&taken).into_iter().collect());
         }
         let all = match &readable.renamed {

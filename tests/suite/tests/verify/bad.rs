@@ -34,7 +34,7 @@ pub fn build(folder: &Path, sin: Option<&str>) -> PathBuf {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bad-plugins");
     let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plugin-api/include");
     let to = folder.join(format!("libcrossdock_{}_plugin.so", sin.unwrap_or("base")));
-    let throws = sin == Some("THROWS");
+    let throws = sin.is_some_and(|sin| sin.starts_with("THROWS"));
     let mut compile = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     compile.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]);
     compile.arg("-I").arg(include).arg("-o").arg(&to);

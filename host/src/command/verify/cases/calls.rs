@@ -1,6 +1,6 @@
 //! What a call tells the plugin.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::api::{CallSettings, CancelFlag, Code, Error};
 
@@ -35,6 +35,14 @@ pub const CASES: &[Case] = &[
         ground: &["importer.values"],
         on_devices: false,
         check: wishes,
+    },
+    Case {
+        name: "calls.progress",
+        rule: "No more is done than there is, where a call tells how much that is.",
+        stands: "crossdock_call.progress",
+        ground: &["calls.wishes"],
+        on_devices: false,
+        check: progress,
     },
 ];
 
@@ -106,6 +114,55 @@ fn wishes(ground: &Ground) -> Check {
         let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
         let read = tour::drain(&mut stream, &call, &memory).map_err(wrong)?;
         super::importer::same_values(ground, &subject, &readable.format.name, &readable, &table, &read)?;
+    }
+    Ok(())
+}
+
+/// What was told beyond its total: done, and that.
+type Beyond = Arc<Mutex<Option<(u64, u64)>>>;
+
+fn told(call: CallSettings, beyond: &Beyond) -> CallSettings {
+    let beyond = beyond.clone();
+    let hear = move |done, total| {
+        if total > 0 && done > total {
+            *beyond.lock().unwrap_or_else(PoisonError::into_inner) = Some((done, total));
+        }
+    };
+    CallSettings { progress: Some(Arc::new(hear)), ..call }
+}
+
+fn within(place: &str, beyond: &Beyond) -> Check {
+    match beyond.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some((done, total)) => {
+            Err(failed(format!("'{place}'"), format!("at most {total} bytes done"), format!("{done}")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn progress(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let beyond = Beyond::default();
+    let call = told(subject.call(), &beyond);
+    for readable in tour::readable(ground, &subject).unwrap_or_default() {
+        let name = &readable.format.name;
+        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let wrong = |error| failed(name, "the table", error);
+        let asked = tour::expected(&readable, &table.schema());
+        let input =
+            tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
+        let mut stream =
+            tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
+        while stream.next(&call).map_err(wrong)?.is_some() {}
+        within(name, &beyond)?;
+    }
+    for format in tour::writable(&subject).unwrap_or_default() {
+        for table in exporter::accepted(ground, &subject, &format, FORMS[0])?.iter().take(1) {
+            let given = ground.table_for(&format, table)?;
+            drop(tour::write(&subject, &call, &format, &table.schema(), &given, &Counts::default()));
+            within(&format.name, &beyond)?;
+        }
     }
     Ok(())
 }

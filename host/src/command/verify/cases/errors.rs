@@ -104,7 +104,7 @@ fn refused_reading(ground: &Ground) -> Check {
     let options = Options::new().with(NO_OPTION, "1");
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let name = &readable.format.name;
-        let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
+        let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
         let batches = ground.table_for(&readable.format, &table)?;
         // What it cannot write so is another case's.
         let input = tour::input(&subject, &readable, &table.schema(), &batches, &Counts::default());

@@ -11,6 +11,7 @@ use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::{FORMS, Form, columns, together};
 use super::super::tour::{self, Given};
 use super::super::watch::AS_ASKED;
+use super::importer::nodes;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -250,13 +251,8 @@ fn zero_copy(ground: &Ground) -> Check {
         let plans = tour::plan(ground, subject, format, &table.schema()).map_err(looked(place))?;
         let ([got], [given]) = (read.batches.as_slice(), given) else { return Ok(()) };
         let addresses = |column: &crossdock_arrays::DeviceArray| {
-            column
-                .buffers()
-                .iter()
-                .flatten()
-                .filter(|b| !b.is_empty())
-                .map(|b| b.address())
-                .collect::<Vec<_>>()
+            let buffers = nodes(column).into_iter().flat_map(|array| array.buffers().iter().flatten());
+            buffers.filter(|b| !b.is_empty()).map(|b| b.address()).collect::<Vec<_>>()
         };
         for ((plan, got), given) in plans.iter().zip(got.columns()).zip(given.columns()) {
             let (got, given) = (addresses(got), addresses(given));

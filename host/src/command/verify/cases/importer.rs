@@ -2,7 +2,7 @@
 
 use arrow_array::RecordBatch;
 use crossdock::api::{Device, Input};
-use crossdock_arrays::DeviceBatch;
+use crossdock_arrays::{DeviceArray, DeviceBatch};
 
 use super::super::case::{Case, Check, failed};
 use super::super::lent::{Bytes, Counts};
@@ -155,28 +155,32 @@ fn null_counts(ground: &Ground) -> Check {
     each(ground, &subject, &[FORMS[1], FORMS[3]], |place, _, _, read| {
         for batch in &read.batches {
             let host = batch.move_to(subject.stream(), Device::CPU).map_err(looked(place))?;
-            for (told, column) in batch.columns().iter().zip(host.columns()) {
-                let Some(told) = told.null_count().filter(|_| told.layout().is_validity(0)) else { continue };
-                // An array that tells nothing has to be counted.
-                let silent = crossdock_arrays::DeviceArray::try_new(
-                    column.data_type().clone(),
-                    column.len(),
-                    column.offset(),
-                    None,
-                    column.buffers().to_vec(),
-                    column.children().to_vec(),
-                    column.dictionary().cloned(),
-                );
-                let counted = silent.and_then(|column| column.count_nulls(subject.stream()));
-                let counted = counted.map_err(looked(place))?;
+            let told = batch.columns().iter().flat_map(nodes);
+            for (told, node) in told.zip(host.columns().iter().flat_map(nodes)) {
+                // On its way from a device only what is used of an array is copied.
+                let is_whole = (told.len(), told.offset()) == (node.len(), node.offset());
+                let count = told.null_count().filter(|_| told.layout().is_validity(0) && is_whole);
+                let Some(told) = count else { continue };
+                let counted = node.recount_nulls(subject.stream()).map_err(looked(place))?;
                 if told != counted {
-                    let place = format!("{place}, a column of {}", column.data_type());
+                    let place = format!("{place}, an array of {}", node.data_type());
                     return Err(failed(place, format!("a null count of {counted}"), told));
                 }
             }
         }
         Ok(())
     })
+}
+
+/// An array and all below it, its dictionary too.
+pub fn nodes(array: &DeviceArray) -> Vec<&DeviceArray> {
+    let mut all = vec![array];
+    let mut next = 0;
+    while let Some(array) = all.get(next).copied() {
+        all.extend(array.children().iter().chain(array.dictionary()));
+        next += 1;
+    }
+    all
 }
 
 /// A table of the format, as the plugin takes it, and the batch that it is.

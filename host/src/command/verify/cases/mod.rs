@@ -14,6 +14,7 @@ mod interfaces;
 mod lifetimes;
 mod locks;
 mod memory;
+mod schemas;
 mod streams;
 mod structs;
 mod tensors;
@@ -22,12 +23,13 @@ use super::case::Case;
 
 /// All cases, each after those that it stands on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 17] = [
+    let groups: [&'static [Case]; 18] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
         exporter::CASES,
         importer::CASES,
+        schemas::CASES,
         streams::CASES,
         lifetimes::CASES,
         memory::CASES,

@@ -39,7 +39,6 @@ pub struct Wishes {
     /// No interface at all.
     pub bare: bool,
     /// Structs as the first release has them, in the host and in its memory.
-    pub shorter: bool,
     /// Structs of a release to come, with fields at their ends that nobody knows yet.
     pub longer: bool,
 }
@@ -136,12 +135,6 @@ impl Watch {
         if wishes.longer {
             shared.host.own.struct_size = size_of_val(&shared.host);
             shared.memory.own.struct_size = size_of_val(&shared.memory);
-        }
-        if wishes.shorter {
-            let memory = &mut shared.memory.own;
-            memory.struct_size = <abi::Memory as crossdock::api::told::Told>::LEAST;
-            // What such a host has there is anything but these functions.
-            (memory.call_after, memory.stream_adopt) = (None, None);
         }
         let at = std::ptr::from_mut(shared);
         shared.memory.own.private_data = at.cast();
