@@ -231,9 +231,11 @@ fn a_lock_is_not_the_group_s_to_write_whatever_the_umask() {
 
 /// The changes that were found, by what changed, and whether they break something.
 fn diff(alone: &Alone, new: &[&str], linked: &[&str]) -> (Option<i32>, Vec<(String, String, bool)>) {
-    // RAN makes it use the C library, as most do.
+    // RAN makes it use the C library, as most do, and tells if anything of it runs.
+    let ran = alone.path().join("ran");
+    let ran_there = format!("RAN=\"{}\"", ran.display());
     let old = [
-        "RAN=\"/nowhere/ran\"",
+        ran_there.as_str(),
         "INTERFACES=\"crossdock.importer/1 crossdock.exporter/1\"",
         "FORMATS=\"x y\"",
         "PANIC=\"unwind\"",
@@ -243,6 +245,7 @@ fn diff(alone: &Alone, new: &[&str], linked: &[&str]) -> (Option<i32>, Vec<(Stri
     let definitions: Vec<_> = kept.chain(new).copied().collect();
     c_plugin_with(alone.path(), "new.so", &definitions, linked);
     let output = alone.run(&["abi-diff", "old.so", "new.so", "--json"]);
+    assert!(!ran.exists(), "a constructor ran");
     let all: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(all["compatible"], output.status.code() == Some(0));
     let change = |change: &Value| {

@@ -102,6 +102,30 @@ fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_m
 }
 
 #[test]
+fn what_is_somebody_else_s_is_refused_with_both_users() {
+    // SAFETY: no conditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return eprintln!(
+            "skipped: what_is_somebody_else_s_is_refused_with_both_users: only root gives files away"
+        );
+    }
+    const SOMEBODY: u32 = 54_321;
+    let directory = temporary();
+    let theirs = directory.path().join("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    let path = c_plugin(&theirs, "plugin.so", &[]);
+    assert!(PluginFile::new(&path).check().is_ok());
+    for (given, refused_as) in [(&path, "owner"), (&theirs, "directory-owner")] {
+        std::os::unix::fs::chown(given, Some(SOMEBODY), None).unwrap();
+        let (id, sentence) = refusal(&path);
+        assert_eq!(id, refused_as);
+        assert!(sentence.contains("user 0") && sentence.contains("owner 54321"), "{sentence}");
+        std::os::unix::fs::chown(given, Some(0), None).unwrap();
+    }
+    assert!(PluginFile::new(&path).check().is_ok());
+}
+
+#[test]
 fn a_link_is_refused_whose_own_directory_or_whose_target_s_all_the_world_may_write() {
     let directory = temporary();
     let at = |name: &str| directory.path().join(name);

@@ -35,6 +35,10 @@ pub enum Refusal {
     #[error("expected a file that only its owner may write, got mode {mode:03o}: remove it with chmod go-w")]
     Writable { mode: u32 },
     #[error(
+        "expected '{directory}' to be owned by root or by user {user}, got owner {owner}: whoever owns it can replace what is in it"
+    )]
+    DirectoryOwner { directory: String, user: u32, owner: u32 },
+    #[error(
         "expected a directory in which only owners replace their files, got mode {mode:03o} of '{directory}': take it from the world with chmod o-w"
     )]
     DirectoryMode { directory: String, mode: u32 },
@@ -112,6 +116,7 @@ impl Refusal {
             Self::Unreadable(_) => "unreadable",
             Self::Owner { .. } => "owner",
             Self::Writable { .. } => "writable",
+            Self::DirectoryOwner { .. } => "directory-owner",
             Self::DirectoryMode { .. } => "directory-mode",
             Self::Metadata(MetadataError::NotElf) => "not-elf",
             Self::Metadata(MetadataError::Damaged(_)) => "damaged",

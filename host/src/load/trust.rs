@@ -47,9 +47,7 @@ fn check_type(kind: &FileType) -> Result<(), Refusal> {
 
 /// Whoever owns the file or may write it decides what is in it.
 pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
-    // SAFETY: geteuid has no conditions and cannot fail.
-    let user = unsafe { libc::geteuid() };
-    if file.uid() != 0 && file.uid() != user {
+    if let Some(user) = stranger_to(file) {
         return Err(Refusal::Owner { user, owner: file.uid() });
     }
     if file.mode() & GROUP_OR_OTHERS_WRITE != 0 {
@@ -58,13 +56,26 @@ pub(crate) fn check_file(file: &Metadata) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whoever may replace files in the directory of `path`, or in that of the file to which it links, decides which file
-/// it is. Only directories that all the world may write are refused, and those not where the sticky bit leaves files to
-/// their owners: a group may be its user's private one, as some distributions have it for every user.
+/// The user of this process, where neither that nor root owns the file.
+fn stranger_to(file: &Metadata) -> Option<u32> {
+    // SAFETY: geteuid has no conditions and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    (file.uid() != 0 && file.uid() != user).then_some(user)
+}
+
+/// Whoever owns the directory of `path`, or that of the file to which it links, or may replace files there, decides which
+/// file it is. Of those who may write it only directories that all the world may are refused, and those not where the
+/// sticky bit leaves files to their owners: a group may be its user's private one, as some distributions have it for every
+/// user.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     let resolved = path.canonicalize().map_err(missing_or_unreadable)?;
     for directory in [path, &resolved].map(directory_of) {
-        let mode = std::fs::metadata(directory).map_err(missing_or_unreadable)?.mode();
+        let stat = std::fs::metadata(directory).map_err(missing_or_unreadable)?;
+        if let Some(user) = stranger_to(&stat) {
+            let directory = directory.display().to_string();
+            return Err(Refusal::DirectoryOwner { directory, user, owner: stat.uid() });
+        }
+        let mode = stat.mode();
         if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
             return Err(Refusal::DirectoryMode {
                 directory: directory.display().to_string(),
