@@ -8,11 +8,9 @@
 enum { WINDOW_BYTES = 128 << 10, LEAST_BYTES = 16 << 10 };
 
 void csv_input_take(csv_input* input, const crossdock_memory* memory, crossdock_source* from) {
-  size_t bytes = from->struct_size < sizeof input->source ? from->struct_size : sizeof input->source;
   memset(input, 0, sizeof *input);
-  memcpy(&input->source, from, bytes);
+  CROSSDOCK_MOVE(&input->source, from);
   input->memory = memory;
-  from->release = NULL;
 }
 
 static crossdock_code make_room(csv_input* input, crossdock_error* err) {

@@ -8,11 +8,9 @@
 enum { BUFFER_BYTES = 128 << 10 };
 
 void csv_output_take(csv_output* output, const crossdock_memory* memory, crossdock_sink* from) {
-  size_t bytes = from->struct_size < sizeof output->sink ? from->struct_size : sizeof output->sink;
   memset(output, 0, sizeof *output);
-  memcpy(&output->sink, from, bytes);
+  CROSSDOCK_MOVE(&output->sink, from);
   output->memory = memory;
-  from->release = NULL;
 }
 
 crossdock_code csv_output_begin(csv_output* output, crossdock_error* err) {

@@ -82,6 +82,19 @@ impl Error {
         }
     }
 
+    /// What it is, in the words of the plugin interface.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Plugin { source, .. } | Self::Data { source, .. } | Self::Device { source, .. } => {
+                source.code()
+            }
+            Self::Usage(_) | Self::Unrecognised(_) => Code::INVALID_ARGUMENT,
+            Self::Policy(_) | Self::Refused(_) => Code::UNSUPPORTED,
+            Self::Io { .. } => Code::IO,
+            Self::Cancelled => Code::CANCELLED,
+        }
+    }
+
     /// The whole chain in one line: each layer's words, joined by colons.
     pub fn one_line(&self) -> String {
         let mut line = self.to_string();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, import_result, import_schema, validate};
 use crossdock_plugin_api::{
-    BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Input as ApiInput, Options, Progress,
-    Source, Validate,
+    BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Error as ApiError, Input as ApiInput,
+    Options, Progress, Source, Validate,
 };
 
 use crate::error::{Error, Result};
@@ -47,6 +47,8 @@ pub struct Reader {
     input: Option<Input>,
     untrimmed_bytes: u64,
     ended: bool,
+    /// How it failed: nothing more comes.
+    failed: Option<ApiError>,
 }
 
 impl Session {
@@ -159,6 +161,7 @@ impl Reader {
             input: None,
             untrimmed_bytes: 0,
             ended: false,
+            failed: None,
             plugin,
         })
     }
@@ -178,10 +181,28 @@ impl Reader {
         &self.format
     }
 
-    /// The next batch, `None` at the end. Its layout has been checked, and its contents as the session says.
+    /// The next batch, `None` at the end. Its layout has been checked, and its contents as the session says. After a failure there
+    /// is none: what would come then may not be what comes next.
+    ///
+    /// # Errors
+    /// What the plugin says, or what is wrong with what it gave. [`Error::Cancelled`] of a session leaves the reader as it was.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
+        if let Some(failed) = &self.failed {
+            let again = ApiError::new(failed.code(), failed.message()).context("it has failed before");
+            return Err(self.plugin.failed(format!("go on with '{}'", self.name), again));
+        }
+        if self.ended {
+            return Ok(None);
+        }
+        let next = self.next_of_stream();
+        self.ended = matches!(next, Ok(None));
+        self.failed = next.as_ref().err().map(|error| ApiError::new(error.code(), error.one_line()));
+        next
+    }
+
+    fn next_of_stream(&mut self) -> Result<Option<DeviceBatch>> {
         self.check_input()?;
         let account = self.plugin.account();
         let next = account.call("stream.get_next", || {
@@ -189,10 +210,7 @@ impl Reader {
             Ok(next.map(|batch| traced::crossing(batch, account, Maker::Plugin)))
         });
         let next = next.map_err(|error| self.plugin.failed(&*self.name, error))?;
-        let Some(raw) = next else {
-            self.ended = true;
-            return Ok(None);
-        };
+        let Some(raw) = next else { return Ok(None) };
         let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
         let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
         // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
@@ -227,7 +245,8 @@ impl Drop for Reader {
 impl Iterator for Reader {
     type Item = Result<DeviceBatch>;
 
+    /// A failure once, and then the end.
     fn next(&mut self) -> Option<Self::Item> {
-        Reader::next(self).transpose()
+        if self.failed.is_some() { None } else { Reader::next(self).transpose() }
     }
 }

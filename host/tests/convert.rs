@@ -246,3 +246,23 @@ fn rows_that_do_not_come_back_are_an_error_and_not_a_shorter_table() {
     let words = error.one_line();
     assert!(words.contains("via mini") && words.contains("1 of the rows that went out have not"), "{words}");
 }
+
+#[test]
+fn after_a_failure_a_reader_gives_nothing_more_and_says_so() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let read = |bytes: &[u8]| session.read(Input::bytes(bytes.to_vec()), &ReadOptions::default()).unwrap();
+    let mut damaged = bytes(&[1, 2, 3, 4]);
+    damaged.extend([5, 6]);
+    let mut reader = read(&damaged);
+    assert_eq!(reader.next().unwrap().unwrap().len(), 4);
+    assert!(reader.next().unwrap_err().one_line().contains("a value of 2 bytes, expected 4"));
+    for _ in 0..2 {
+        assert!(reader.next().unwrap_err().one_line().contains("has failed before"));
+    }
+    let said: Vec<bool> = read(&damaged).map(|batch| batch.is_ok()).collect();
+    assert_eq!(said, [true, false], "a failure once, and then the end");
+    let mut reader = read(&bytes(&[1]));
+    assert!(reader.next().unwrap().is_some());
+    assert!(reader.next().unwrap().is_none() && reader.next().unwrap().is_none());
+}

@@ -11,22 +11,27 @@
  *   sizes     Structs that may grow begin with `struct_size`, set by whoever fills them in; the two that are looked up
  *             in a file have a magic number before it. Within a version fields are only appended, so those that its
  *             first release has may be counted on; a reader looks at a later one only if `struct_size` covers it
- *             (CROSSDOCK_HAS). Structs without a `struct_size` stay as they are. Sizes are bytes.
+ *             (CROSSDOCK_HAS). Structs without a `struct_size` stay as they are. Sizes are bytes. What is called
+ *             reserved, and bytes that nobody names, are written as 0 and not looked at. Functions are there, but for
+ *             those whose words say that they may be NULL.
  *   lent      What a function is given by pointer or as crossdock_str, and does not take by its own words, is borrowed
  *             for the length of the call: calls, schemas, options, names. It is copied by whoever keeps it.
  *   lists     Elements that have a `struct_size` lie that of the first one apart, so that they can grow too
- *             (CROSSDOCK_AT).
- *   objects   A struct that holds functions is an object: the functions take its address as first argument,
+ *             (CROSSDOCK_AT). Of 0 elements, or of 0 bytes, the address means nothing.
+ *   objects   A struct that holds a `release` of itself is an object: the functions take its address as first argument,
  *             `private_data` is its maker's. `release` frees what it owns and sets `release` to NULL; an object
- *             whose `release` is NULL is released or empty. Objects may be moved: copy the bytes, then set the
- *             source's `release` to NULL without calling it.
+ *             whose `release` is NULL is released or empty. Objects may be moved (a crossdock_host may not): copy the
+ *             bytes, then set the source's `release` to NULL without calling it. The `struct_size` of a copy is the
+ *             lesser of the source's and of the room that the copy has; what the source lacks is zero there (CROSSDOCK_MOVE).
+ *             So a maker counts on nothing in a struct of its own but what the first release has.
  *             An out parameter that is such a struct comes with the caller's `struct_size` and is else zero; no more of
  *             it is written than that covers, its `struct_size` stays, and no more of a struct is moved than its own says.
  *   status    Functions that can fail return 0 (CROSSDOCK_OK) or one of crossdock_code, and fill in `err` if it
- *             is not NULL. Out parameters are written on success only.
+ *             is not NULL, which was empty. Who recovers from a failure of somebody else's releases it, and leaves it
+ *             empty. Out parameters are written on success only.
  *   threads   Functions tagged [any-thread] may be called from any thread, several at once. [serial]: from any
  *             thread, but the caller sees to it that one call at a time is on its way for one object. Releases
- *             are [any-thread], with no lock of the caller's held.
+ *             are [any-thread], with no lock of the caller's held and nothing else on its way for that object.
  *   devices   Nothing here counts on a CUDA context to be current: whoever needs one makes it so, and leaves the thread
  *             with the one that it had.
  *   memory    An address is an address on its device. Only crossdock_memory.host_address tells whether the host
@@ -61,6 +66,16 @@ extern "C" {
 
 /* The address of a list's element, with the builtin of GCC and Clang. */
 #define CROSSDOCK_AT(list, i) ((__typeof__(&(list)[0]))((uintptr_t)(list) + (size_t)(i) * (list)->struct_size))
+
+/* Moves an object that has a `struct_size` and a `release` of its own, with the builtins of GCC and Clang. */
+#define CROSSDOCK_MOVE(to, from)                                                                                      \
+  do {                                                                                                                \
+    size_t moved_ = (from)->struct_size < sizeof *(to) ? (from)->struct_size : sizeof *(to);                          \
+    __builtin_memset((to), 0, sizeof *(to));                                                                          \
+    __builtin_memcpy((to), (from), moved_);                                                                           \
+    (to)->struct_size = moved_;                                                                                       \
+    (from)->release = NULL;                                                                                           \
+  } while (0)
 
 #define CROSSDOCK_PLUGIN_MAGIC UINT64_C(0x314e49474c504458) /* "XDPLGIN1", little-endian */
 #define CROSSDOCK_META_MAGIC UINT64_C(0x3141544d4b434458)   /* "XDCKMTA1", little-endian */
@@ -217,11 +232,12 @@ typedef struct crossdock_block crossdock_block;
 
 /* --------------------------------------------------------------------------------------- what carries tables --- */
 
-/* One record batch: a struct array and, where the receiver has no schema yet, its schema. `schema.release` is
- * NULL when the batch belongs to a stream, whose schema it then has.
+/* One record batch: a struct array, none of whose rows is null as a whole, and, where the receiver has no schema yet, its
+ * schema. `schema.release` is NULL when the batch belongs to a stream, a writer or a node, whose schema it then has. It lies
+ * on the CPU, then its `sync_event` is NULL; on CUDA, in pinned or in managed memory; or on the test device.
  *
  * `buffer_sizes` (may be NULL) has one entry for each entry of `buffers`: in pre-order, a node's own buffers, then
- * its children in order, then its dictionary; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
+ * its children in order, then its dictionary, and no more; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
  * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array. */
 typedef struct crossdock_batch {
   size_t struct_size;
@@ -270,8 +286,9 @@ typedef struct crossdock_source {
   crossdock_code (*read_at)(struct crossdock_source*, uint64_t offset, void* to, size_t bytes, size_t* out_read,
                             crossdock_error* err);
   /* The whole content at a host address, or NULL. Valid while the source lives, and until each `retain_map` has had its
-   * `release_map`, which may be later. What is read there may still be cut short by others: a mapping of a file that shrinks
-   * is the host's to guard. */
+   * `release_map`, which may be later. Others may write to a file that is mapped: what was looked at there may be something
+   * else at the next look, and who counts on it copies it first. That nobody cuts the file short meanwhile is the host's to
+   * see to, as far as that can be. */
   const void* map;
   void (*retain_map)(void* map_private);
   void (*release_map)(void* map_private);
@@ -292,14 +309,18 @@ typedef struct crossdock_sink {
 
 /* ------------------------------------------------------------------------------------------------- one call --- */
 
-/* What every working function is told. Borrowed for the length of the call. */
+/* What every working function is told. Borrowed for the length of the call. All calls of one stream, or of one writer, name the
+ * device that it was opened with; all else may be another each time. */
 typedef struct crossdock_call {
   size_t struct_size;
   /* Where results are to be. A format whose `device_types` leave this device out is
    * called all the same; its batches stay in host memory, and batches for it are moved there. */
   crossdock_device device;
-  /* Work goes onto this stream; NULL: the device's default one, which is crossdock_memory's `stream_default` of `device`.
-   * Results are ready when it has run, or carry an event. */
+  /* Work goes onto this stream. A host's calls name one; NULL is the device's default one, crossdock_memory's `stream_default` of
+   * `device`.
+   * Results are ready when it has run, or carry an event. What is given, and Arrow's structs in capsules, are ready by
+   * their events, and now where they have none; who hands a result on records one first. Tensors are ready in the order of
+   * the stream, both ways. */
   crossdock_stream* stream;
   /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
   const uint32_t* cancel;
@@ -322,19 +343,21 @@ typedef struct crossdock_call {
 
 /* ----------------------------------------------------------------------------- interfaces: tables in and out --- */
 
-/* A stream of batches with one schema. */
+/* A stream of batches with one schema. After its end, and after a call of it has failed, `get_schema` and `release` alone are
+ * called; a source of unknown length, of which a read has failed, is read no more. */
 typedef struct crossdock_batch_stream {
   size_t struct_size;
   /* [serial] The caller owns `out` afterwards. At once: what has to be read for it was read when the stream was opened. */
   crossdock_code (*get_schema)(struct crossdock_batch_stream*, struct ArrowSchema* out, crossdock_error* err);
-  /* [serial] `out` is zero on entry. At the end `out->array.array.release` is NULL. A batch outlives the stream. */
+  /* [serial] At the end `out->array.array.release` is NULL. A batch outlives the stream. */
   crossdock_code (*get_next)(struct crossdock_batch_stream*, const crossdock_call* call, crossdock_batch* out,
                              crossdock_error* err);
   void (*release)(struct crossdock_batch_stream*);
   void* private_data;
 } crossdock_batch_stream;
 
-/* Takes batches, until `finish`. Releasing it before that abandons what it wrote. */
+/* Takes batches, until `finish`. Releasing it before that abandons what it wrote; after a call of it has failed, nothing else is
+ * done with it. */
 typedef struct crossdock_writer {
   size_t struct_size;
   /* [serial] Takes the batch, on failure too. `out` gets the capsules that this batch became, or stays
@@ -405,6 +428,7 @@ typedef struct crossdock_importer {
                          crossdock_batch_stream* out, crossdock_error* err);
 } crossdock_importer;
 
+/* An open list: one that a reader does not know is CROSSDOCK_CANNOT to it. */
 typedef uint32_t crossdock_verdict;
 #define CROSSDOCK_ZERO_COPY 0u   /* the bytes stay where they are */
 #define CROSSDOCK_CONVERTED 1u   /* new bytes on the same device; `reason` says by what */
@@ -493,19 +517,23 @@ typedef struct crossdock_encoded_array {
 /* What a node's values are made of, for the host to decode it by its own kernels, in one pass with the nodes above and below
  * it, on any device: a program. The node's type is one of numbers of 1, 2, 4 or 8 bytes: a word each. A program is one source
  * and then what is done to each of its words, in order; sums and products of integers wrap. `index`, `a` and `b` are zero where they
- * are not named. The list is closed: operators are added at its end, and what a host does not know it has `decode` decode.
+ * are not named, and of those that are the lowest bits count, as many as a word has. Operators are added at the list's end, and what
+ * a host does not know it has `decode` decode. The first operator is a source, and no other one; each child is named once.
+ * Sums and products are of integers but where floats are named: of the bits, whatever the node's type.
  *
  * Sources: the words of buffer `index`, from byte `a` on; */
 #define CROSSDOCK_OP_LOAD 1u
-/* words of `a` bits in buffer `index`, in FastLanes' layout, from value `b` of the first block of 1024 on; */
+/* words of `a` bits (no more than the node's have) in buffer `index`, from value `b` (below 1024) of the first block of 1024
+ * on. Each block has 128 * `a` bytes, the last one too, in FastLanes' layout for words as wide as the node's; */
 #define CROSSDOCK_OP_UNPACK 2u
 /* the values of child `index`, of as many bytes each, with its nulls; */
 #define CROSSDOCK_OP_CHILD 3u
 /* a + i * b; */
 #define CROSSDOCK_OP_SEQUENCE 4u
-/* the values of child `a` that child `index` numbers, with the nulls of both; */
+/* the values of child `a` that child `index`, integers, numbers, with the nulls of both; */
 #define CROSSDOCK_OP_DICTIONARY 5u
-/* the value of child `a` at the first place where child `index`, whose values rise, is above b + i; with that child's nulls. */
+/* the value of child `a` at the first place where child `index`, integers without nulls that rise, is above b + i; with the
+ * nulls of child `a`. */
 #define CROSSDOCK_OP_RUNS 6u
 /* Steps: the sum with `a`; */
 #define CROSSDOCK_OP_ADD 7u
@@ -519,7 +547,7 @@ typedef struct crossdock_encoded_array {
 #define CROSSDOCK_OP_SCALE 11u
 /* each value of child `a` takes the place that child `index` names, less `b`: these rise, and none of either is null; */
 #define CROSSDOCK_OP_PATCH 12u
-/* null too where child `index`, of truth values, is false. */
+/* null too where child `index`, truth values without nulls, is false; of a node that may have nulls. */
 #define CROSSDOCK_OP_VALIDITY 13u
 /* Another source: the values of child `index`, integers of 1, 2, 4 or 8 bytes, in words of as many bytes as the node's: with
  * their sign, or zeros, above them, or their lower bits alone; with its nulls. */
@@ -729,7 +757,7 @@ typedef struct crossdock_memory {
                             crossdock_error* err);
 
   /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one), and by the host at once where it
-   * may touch the device's addresses. 0 bytes is legal. */
+   * may touch the device's addresses. 0 bytes is legal. `alignment` is a power of two of 2 MiB at most, or 0. */
   crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
                           crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
   /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */
@@ -740,7 +768,7 @@ typedef struct crossdock_memory {
                uint32_t flags);
 
   /* Enqueued together, in any order among themselves. Host addresses are those of ARROW_DEVICE_CPU. A stream of NULL is the
-   * default one of the device whose addresses are given here; to the functions below, which are given none, it is the host's. */
+   * default one of the device whose addresses are given here; the functions below are given one. */
   crossdock_code (*copy)(const struct crossdock_memory*, crossdock_stream*, const crossdock_copy* copies, size_t n_copies,
                          crossdock_error* err);
   crossdock_code (*fill)(const struct crossdock_memory*, crossdock_stream*, void* to, uint8_t value, size_t bytes,
@@ -756,7 +784,7 @@ typedef struct crossdock_memory {
   void (*stream_destroy)(const struct crossdock_memory*, crossdock_stream*);
   crossdock_code (*stream_synchronize)(const struct crossdock_memory*, crossdock_stream*, crossdock_error* err);
   crossdock_code (*stream_wait)(const struct crossdock_memory*, crossdock_stream*, crossdock_event*, crossdock_error* err);
-  /* What a stranger's `sync_event` points at; the stream waits, the event stays theirs. */
+  /* A stranger's `sync_event` as it stands in ArrowDeviceArray (NULL: there is nothing to wait for); the event stays theirs. */
   crossdock_code (*stream_wait_raw)(const struct crossdock_memory*, crossdock_stream*, void* sync_event,
                                     crossdock_error* err);
   /* The device's own handle (a CUstream), or NULL on devices that have none. */
@@ -764,7 +792,8 @@ typedef struct crossdock_memory {
   crossdock_code (*stream_is_capturing)(const struct crossdock_memory*, crossdock_stream*, uint32_t* out,
                                         crossdock_error* err);
 
-  /* Marks what `stream` has been given so far. `*out` is NULL where all of it has run already. */
+  /* Marks what `stream` has been given so far. `*out` is NULL where all of it has run already: to each function that is given an
+   * event, NULL is one that has passed. */
   crossdock_code (*event_record)(const struct crossdock_memory*, crossdock_stream*, crossdock_event** out,
                                  crossdock_error* err);
   crossdock_code (*event_query)(const struct crossdock_memory*, crossdock_event*, uint32_t* out_done, crossdock_error* err);
@@ -773,13 +802,14 @@ typedef struct crossdock_memory {
   /* What to put into `sync_event`; lives as long as the event. */
   void* (*event_raw)(const struct crossdock_memory*, crossdock_event*);
 
+  /* Whose memory an address is. One that nobody knows is the CPU's. */
   crossdock_code (*pointer)(const struct crossdock_memory*, const void* address, crossdock_pointer* out,
                             crossdock_error* err);
   /* Where the host may read, and if it allocated it write, `bytes` bytes at `address`; NULL: nowhere, copy them. */
   void* (*host_address)(const struct crossdock_memory*, crossdock_device, const void* address, size_t bytes);
 
-  /* Calls f(data) once, when all of `events` (not taken) have passed, with no lock held and no device current: at once
-   * on this thread if they have, else on one of the host's. Where an event can never pass, f is not called and `data`
+  /* Calls f(data) once, when all of `events` (not taken) have passed, with no lock held: at once on this thread if they have,
+   * else on one of the host's, with no device current. Where an event can never pass, f is not called and `data`
    * is leaked, for there is no safe moment. */
   void (*call_after)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events, void (*f)(void* data),
                      void* data);
@@ -803,7 +833,7 @@ typedef struct crossdock_plugin_entry {
   /* [any-thread] A new instance that shares nothing with others. `host` is borrowed: retain it to keep it. */
   crossdock_code (*create)(const crossdock_host* host, crossdock_instance** out, crossdock_error* err);
   /* Once, when every batch stream and writer of the instance has been released and no host reference is left beyond
-   * those that `create` took; never from inside one of its functions. A batch or capsule that holds no reference may
+   * those that `create` took, which it keeps until then; never from inside one of its functions. A batch or capsule that holds no reference may
    * still be alive then: the code stays mapped, and it must not reach back into the instance. */
   void (*destroy)(crossdock_instance*);
   /* [any-thread] NULL for an id that it does not have. Lives as long as the instance. */
@@ -813,7 +843,8 @@ typedef struct crossdock_plugin_entry {
 #define CROSSDOCK_META_SIZES 32
 
 /* Who a plugin is, as plain bytes without relocations, so that it is read from the file before anything runs.
- * Texts are NUL-terminated; lists are separated by spaces. */
+ * Texts are NUL-terminated, without control characters; the name is of ASCII letters, digits, '-', '_' and '.'. Lists have all
+ * that instances offer, in any order, separated by spaces: so no id and no format's name has one. */
 typedef struct crossdock_plugin_meta {
   uint64_t magic; /* CROSSDOCK_META_MAGIC */
   uint32_t struct_size;
@@ -856,22 +887,29 @@ extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossd
 }
 
 #include <exception>
+#include <new>
 
 /* The C++ author's door: write each function that crosses the boundary as
  *     crossdock_code f(..., crossdock_error* err) noexcept { CROSSDOCK_GUARD(err, { ...; return CROSSDOCK_OK; }) }
  *     void release(crossdock_batch_stream* stream) noexcept { CROSSDOCK_GUARD_OR(, { ...; }) }
  *     const void* get_interface(...) noexcept { CROSSDOCK_GUARD_OR(nullptr, { ...; return &importer; }) }
- * so that no exception leaves it; CROSSDOCK_GUARD_OR is for those that have no `err`. The message is a constant, since an exception may be thrown for lack of memory. */
+ * so that no exception leaves it; CROSSDOCK_GUARD_OR is for those that have no `err`. The messages are constants, since an
+ * exception may be thrown for lack of memory. */
 #define CROSSDOCK_GUARD(err, ...)                                                                                     \
-  try __VA_ARGS__ catch (...) {                                                                                       \
-    if (err) {                                                                                                        \
-      (err)->code = CROSSDOCK_PANICKED;                                                                               \
-      (err)->message = "a C++ exception was caught at the plugin's boundary";                                         \
-      (err)->details = nullptr;                                                                                       \
-      (err)->release = nullptr;                                                                                       \
-    }                                                                                                                 \
-    return CROSSDOCK_PANICKED;                                                                                        \
+  try __VA_ARGS__ catch (const std::bad_alloc&) {                                                                     \
+    CROSSDOCK_CAUGHT(err, CROSSDOCK_OUT_OF_MEMORY, "there is no memory left for the plugin");                         \
+  } catch (...) {                                                                                                     \
+    CROSSDOCK_CAUGHT(err, CROSSDOCK_PANICKED, "a C++ exception was caught at the plugin's boundary");                 \
   }
+
+#define CROSSDOCK_CAUGHT(err, what, words)                                                                            \
+  if (err) {                                                                                                          \
+    (err)->code = (what);                                                                                             \
+    (err)->message = (words);                                                                                         \
+    (err)->details = nullptr;                                                                                         \
+    (err)->release = nullptr;                                                                                         \
+  }                                                                                                                   \
+  return what
 
 #define CROSSDOCK_GUARD_OR(otherwise, ...)                                                                            \
   try __VA_ARGS__ catch (...) {                                                                                       \

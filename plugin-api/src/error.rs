@@ -151,7 +151,14 @@ impl Error {
     pub fn check(call: impl FnOnce(*mut abi::Error) -> abi::Code) -> Result<()> {
         let mut error = abi::Error::new();
         match call(&mut error) {
-            abi::OK => Ok(()),
+            abi::OK => {
+                // What it recovered from and left there, nobody else will look at.
+                if let Some(release) = error.release {
+                    // SAFETY: set by the callee for this struct, and called once.
+                    unsafe { release(&mut error) };
+                }
+                Ok(())
+            }
             code => Err(Self::read_from(code, error)),
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::abi;
 use crate::door::Poison;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::owned::Owned;
 use crate::told;
 use crate::words::Device;
@@ -100,12 +100,9 @@ pub(crate) unsafe fn read_plan(plan: Owned<abi::Plan>) -> Result<Vec<ColumnPlan>
         let verdict = VERDICTS.iter().find(|(_, v, _)| *v == raw.verdict).map(|(v, ..)| *v);
         // SAFETY: the caller's word.
         let (name, reason) = unsafe { (raw.name.get()?.to_string(), raw.reason.get()?.to_string()) };
-        let verdict = verdict.ok_or_else(|| {
-            Error::internal(format!(
-                "a plan's verdict on column '{name}' is {}, expected 0 to 3",
-                raw.verdict
-            ))
-        })?;
+        let unknown =
+            || (Verdict::Unsupported, format!("verdict {} of a later release: {reason}", raw.verdict));
+        let (verdict, reason) = verdict.map(|verdict| (verdict, reason.clone())).unwrap_or_else(unknown);
         Ok(ColumnPlan { name, verdict, to: raw.to, reason })
     };
     // SAFETY: as above.

@@ -527,3 +527,20 @@ fn texts_of_the_metadata_end_at_their_nul() {
             .contains("not NUL-terminated")
     );
 }
+
+#[test]
+fn what_a_callee_that_succeeds_has_left_in_an_error_is_released() {
+    static RELEASED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn release(error: *mut abi::Error) {
+        // SAFETY: the struct that is released.
+        unsafe { (*error).release = None };
+        RELEASED.fetch_add(1, Ordering::SeqCst);
+    }
+    let recovered = Error::check(|err| {
+        // SAFETY: the caller's struct.
+        unsafe { (*err).release = Some(release) };
+        abi::OK
+    });
+    assert!(recovered.is_ok());
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 1);
+}

@@ -186,8 +186,7 @@ static crossdock_code open_source(crossdock_instance* instance, const crossdock_
     free(r);
     return fail(err, CROSSDOCK_INVALID_ARGUMENT, "@NAME@: expected that format, a file or a pipe to read from, no options and no other columns");
   }
-  r->source = *input->source; /* a move: the bytes, then the old one's release is NULL */
-  input->source->release = NULL;
+  CROSSDOCK_MOVE(&r->source, input->source);
   out->private_data = r;
   out->release = release_reader;
   out->get_schema = get_schema;

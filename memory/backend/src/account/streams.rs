@@ -27,13 +27,15 @@ impl Account {
         }
     }
 
-    /// The device of a stream, and the stream; NULL is that of the host.
+    /// The device of a stream, and the stream. NULL is none: which device's it were, nobody would know.
     ///
     /// # Safety
     /// As [`Inner::stream`].
     pub(crate) unsafe fn on_stream(&self, stream: *mut abi::Stream) -> Result<(&dyn DeviceBackend, &Stream)> {
+        let none =
+            || Error::invalid_argument("the stream is NULL: a device's default one is `stream_default`");
         // SAFETY: by this function's own contract.
-        let stream = unsafe { self.stream_for(stream, std::ptr::null()) }?;
+        let stream = unsafe { self.backend.stream(stream) }?.ok_or_else(none)?;
         Ok((self.backend.device(stream.device_index)?, stream))
     }
 
