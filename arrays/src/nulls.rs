@@ -6,6 +6,12 @@ use crossdock_memory::{Device, Result, Stream};
 use crate::DeviceArray;
 
 impl DeviceArray {
+    /// How many values are null, counted whatever was told of it. Blocks until the number is there.
+    pub fn recount_nulls(&self, stream: &Stream) -> Result<usize> {
+        let silent = DeviceArray { null_count: None, ..self.clone() };
+        Ok(count_nulls(&[&silent], stream)?.first().copied().unwrap_or(0))
+    }
+
     /// How many values are null, counted by a kernel where that is unknown. Blocks then until the number is there.
     pub fn count_nulls(&self, stream: &Stream) -> Result<usize> {
         match self.null_count {

@@ -255,15 +255,20 @@ impl Session {
         if !chosen.is_poisoned() {
             return Ok(chosen);
         }
-        let new = self.plugin(chosen.name())?;
+        let new = self.inner.plugins.making(|| self.plugin(chosen.name()))?;
         self.inner.plugins.replace(&chosen, &new);
         Ok(new)
     }
 
-    /// All of them, with new instances of those that have panicked. Where none can be made, the old one says so.
-    pub(crate) fn usable_plugins(&self) -> Instances<Plugin> {
+    /// All of them, with new instances of those that have panicked and that `is_asked` says will be asked. Where none can be made,
+    /// the old one says so.
+    pub(crate) fn usable_plugins(
+        &self,
+        is_asked: impl Fn(&Instances<Plugin>, &Arc<Plugin>) -> bool,
+    ) -> Instances<Plugin> {
         let plugins = self.plugins();
-        let poisoned: Vec<_> = plugins.iter().filter(|plugin| plugin.is_poisoned()).collect();
+        let is_wanted = |plugin: &&Arc<Plugin>| plugin.is_poisoned() && is_asked(&plugins, plugin);
+        let poisoned: Vec<_> = plugins.iter().filter(is_wanted).collect();
         if poisoned.is_empty() {
             return plugins;
         }

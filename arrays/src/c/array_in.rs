@@ -1,4 +1,5 @@
-//! `ArrowArray` and `ArrowDeviceArray` in. No device is asked anything, and nothing is copied.
+//! `ArrowArray` and `ArrowDeviceArray` in. Nothing is copied, and no device is asked anything but, of what a call gave without an
+//! event, whether its stream has run.
 
 use std::ffi::c_void;
 

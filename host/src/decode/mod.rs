@@ -20,10 +20,11 @@ use crossdock_plugin_api::{
     Result as ApiResult, Validate, abi,
 };
 
-use plan::{By, Decoded, Given, Step, machine_bytes, plan, stage};
+use plan::{By, Decoded, Given, Step, asked, machine_bytes, plan, stage};
 use run::{Link, run};
 
 use crate::error::{Error, Result};
+use crate::instances::Instances;
 use crate::isolation;
 use crate::plugin::Plugin;
 use crate::session::Session;
@@ -112,6 +113,9 @@ impl Session {
         let stream = call_stream(self.memory(), call, call.device())?;
         // SAFETY: all of this happens within the call.
         let own = unsafe { CallSettings::within(call) };
+        // A tree is made of bytes, wherever they lie; a plugin may ask for more than the session, not for less.
+        let validate = own.validate.max(self.call_for_bytes().validate);
+        let own = CallSettings { validate, ..own };
         let batch = self.decode_for(&own, &stream, array)?;
         export_batch(&batch, false, &stream)
     }
@@ -122,10 +126,19 @@ impl Session {
     /// # Errors
     /// As [`Session::decode`], but for what only buffers' contents tell.
     pub fn plan_decoding(&self, array: &EncodedArray, device: Device) -> Result<Vec<NodePlan>> {
-        let plugins = self.usable_plugins();
+        let plugins = self.plugins_for(array);
         let steps = plan(array, device, &plugins, self.most_bytes())
             .map_err(|error| Error::data("cannot decode an array", error))?;
         Ok(steps.iter().map(NodePlan::of).collect())
+    }
+
+    /// The session's plugins, of which those that decode the array have not panicked.
+    fn plugins_for(&self, array: &EncodedArray) -> Instances<Plugin> {
+        self.usable_plugins(|plugins, plugin| {
+            let nodes = (0..array.n_nodes()).filter_map(|index| array.node(index).ok());
+            let mut by = nodes.filter_map(|node| asked(plugins, node.encoding()));
+            by.any(|by| Arc::ptr_eq(by, plugin))
+        })
     }
 
     /// No tree may say that it decodes to more.
@@ -139,7 +152,7 @@ impl Session {
         stream: &Stream,
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
-        let plugins = self.usable_plugins();
+        let plugins = self.plugins_for(&array);
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
             array = isolation::share(array)?;
         }

@@ -195,7 +195,7 @@ fn children_of(node: EncodedNode<'_>, wanted: &[usize]) -> Vec<bool> {
 
 /// The plugin that is asked for an id: the first one that has it. Few have any, and those dozens, which are sooner looked
 /// through than put into a table.
-fn asked<'a>(plugins: &'a [Arc<Plugin>], id: &str) -> Option<&'a Arc<Plugin>> {
+pub(super) fn asked<'a>(plugins: &'a [Arc<Plugin>], id: &str) -> Option<&'a Arc<Plugin>> {
     plugins.iter().find(|plugin| plugin.encodings().iter().any(|known| known == id))
 }
 

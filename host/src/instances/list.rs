@@ -10,13 +10,13 @@ pub(crate) type Instances<T> = Arc<[Arc<T>]>;
 /// Instances that are made once, by whoever asks first, while others wait.
 pub(crate) struct List<T> {
     made: Mutex<Option<Instances<T>>>,
-    /// Who is making them, with `made` locked.
-    maker: Mutex<Option<ThreadId>>,
+    /// Who is making them, with `made` locked, or another one in the place of one.
+    makers: Mutex<Vec<ThreadId>>,
 }
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { made: Mutex::new(None), maker: Mutex::new(None) }
+        Self { made: Mutex::new(None), makers: Mutex::new(Vec::new()) }
     }
 }
 
@@ -27,15 +27,26 @@ impl<T> List<T> {
         if let Some(made) = &*made {
             return made.clone();
         }
-        *lock(&self.maker) = Some(current().id());
-        let all = make();
-        *lock(&self.maker) = None;
+        let all = self.making(make);
         made.insert(all.into()).clone()
     }
 
-    /// Whether this thread makes them just now, and is in the code of one of them: it would wait for itself.
+    /// Makes one or all of them, which runs plugins' code.
+    pub(crate) fn making<R>(&self, make: impl FnOnce() -> R) -> R {
+        let own = current().id();
+        lock(&self.makers).push(own);
+        let made = make();
+        let mut makers = lock(&self.makers);
+        if let Some(at) = makers.iter().position(|maker| *maker == own) {
+            makers.swap_remove(at);
+        }
+        drop(makers);
+        made
+    }
+
+    /// Whether this thread makes any just now, and is in the code of one of them: it would wait for itself, or go round.
     pub(crate) fn is_made_here(&self) -> bool {
-        *lock(&self.maker) == Some(current().id())
+        lock(&self.makers).contains(&current().id())
     }
 
     /// Puts another one in the place of one that was chosen before, if that is still there.

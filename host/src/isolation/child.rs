@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_memory::Stream;
@@ -24,7 +24,7 @@ use super::link::{Lane, Message, fits};
 use super::rooms::{Lender, RoomParts, Rooms};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
-use super::{DEVICE_VARIABLE, Isolation, Program};
+use super::{DEVICE_VARIABLE, Program};
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -32,63 +32,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const RELEASE: Duration = Duration::from_secs(10);
 /// How long a driver takes to start at most, before it counts as a hang.
 const START: Duration = Duration::from_secs(60);
-/// What is on its way to or from a process does not stop for longer.
-const STALL: Duration = Duration::from_secs(60);
-
-/// A plugin that is to run in a process of its own: one for all of its instances in a host that work on the same device, and a new
-/// one after its end.
-pub struct Isolated {
-    who: String,
-    file: File,
-    isolation: Isolation,
-    /// By the device that they have.
-    running: Mutex<HashMap<Option<Device>, Weak<Child>>>,
-}
-
-impl Isolated {
-    pub fn new(who: String, file: File, isolation: Isolation) -> Self {
-        Self { who, file, isolation, running: Mutex::default() }
-    }
-
-    /// Its process for a device: the one that runs, or a new one, with the rooms that `make` makes for it.
-    pub fn child(
-        &self,
-        device: Option<Device>,
-        memory_limit_bytes: u64,
-        trace: Option<&Arc<Trace>>,
-        make: impl FnOnce(Device) -> Result<Rooms>,
-    ) -> Result<Arc<Child>> {
-        let mut running = lock(&self.running);
-        running.retain(|_, child| child.strong_count() > 0);
-        let there = running.get(&device).and_then(Weak::upgrade);
-        if let Some(child) = there.filter(|child| child.is_there()) {
-            return Ok(child);
-        }
-        let (program, rooms) = (self.isolation.program()?, device.map(make).transpose()?.map(Arc::new));
-        let group = self.isolation.cgroup.as_deref();
-        let group =
-            group.map(|parent| Group::new(parent, memory_limit_bytes, device.is_some())).transpose()?;
-        let child = Arc::new(Child::start(
-            self.who.clone(),
-            &program,
-            group,
-            self.isolation.silence,
-            rooms,
-            trace.cloned(),
-        )?);
-        let (version, who) = (env!("CARGO_PKG_VERSION").to_owned(), self.who.clone());
-        let recorded_from = trace.map(|trace| trace.began());
-        let order = Order::Load { version, who, memory_limit_bytes, recorded_from };
-        // No sign comes of a process while its driver starts.
-        let silence =
-            self.isolation.silence.map(|silence| if device.is_some() { silence.max(START) } else { silence });
-        let message =
-            child.message_for(&order, &[], &[self.file.as_fd()], None, Patience::Silent(silence))?;
-        answer_in(message)?;
-        running.insert(device, Arc::downgrade(&child));
-        Ok(child)
-    }
-}
+/// What is on its way to or from a process takes no longer.
+pub const STALL: Duration = Duration::from_secs(60);
 
 /// A running process.
 pub struct Child {
@@ -133,7 +78,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Child {
-    fn start(
+    pub fn start(
         who: String,
         program: &Program,
         group: Option<Group>,
@@ -182,11 +127,23 @@ impl Child {
         if self.end.get().is_some() || self.host != std::process::id() {
             return false;
         }
-        let runs = matches!(lock(&self.process).try_wait(), Ok(None));
+        // Whoever has it locked looks after its end.
+        let Ok(mut process) = self.process.try_lock() else { return self.end.get().is_none() };
+        let runs = matches!(process.try_wait(), Ok(None));
+        drop(process);
         if !runs {
             self.buried(None, "while nothing was asked of it");
         }
         runs
+    }
+
+    /// Has it load the plugin's file, before anything else.
+    pub fn load(&self, order: &Order, file: &File) -> Result<()> {
+        let has_driver = self.desk.rooms.is_some();
+        // No sign comes of a process while its driver starts.
+        let silence = self.silence.map(|silence| if has_driver { silence.max(START) } else { silence });
+        let message = self.message_for(order, &[], &[file.as_fd()], None, Patience::Silent(silence))?;
+        answer_in(message).map(drop)
     }
 
     /// Has it let go of something. It has little time for that: others wait behind it.
@@ -262,9 +219,9 @@ impl Child {
                 self.who
             )));
         }
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(Progress::of(call.map(|(call, _)| call)));
         let _listed = call.map(|(_, parts)| Listed::new(&self.desk.calls, parts.number, progress.clone()));
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let (mut told, mut sign, mut cancelled) = ((0, 0), (u64::MAX, begun), None);
         let wait = || {
             if let Some((call, parts)) = call {
@@ -294,6 +251,10 @@ impl Child {
             // While it waits for the host, the host has no business to wait for it.
             if signs != sign.0 || self.desk.busy.load(Ordering::Relaxed) > 0 {
                 sign = (signs, Instant::now());
+            }
+            // The host's own time is none of the process's: there is an end to what it may have ended.
+            if self.desk.ending.load(Ordering::Relaxed) > 0 {
+                begun = Instant::now();
             }
             match patience {
                 Patience::Silent(Some(most)) if sign.1.elapsed() > most => Err(Stop::Silent(most)),

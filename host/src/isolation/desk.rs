@@ -10,9 +10,11 @@ use std::time::Duration;
 use crossdock_arrays::import_batch;
 use crossdock_memory::{Buffer, Memory, Stream};
 use crossdock_memory_backend::{Record, Trace};
-use crossdock_plugin_api::{CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source};
+use crossdock_plugin_api::{
+    Call, CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source, Validate,
+};
 
-use super::child::lock;
+use super::child::{STALL, lock};
 use super::freight::BatchParts;
 use super::lanes::MOST_LANES;
 use super::link::{InFlight, Lane, Message, Reply, fits};
@@ -22,6 +24,8 @@ use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Failure, Grant, Wish, With};
 use crate::host_object::heard;
 
+/// The process may know of the end of lanes that this side has not seen yet.
+const SPARE_LANES: usize = 16;
 /// Bytes read for a process at once.
 const MOST_READ: u64 = 1 << 20;
 
@@ -45,6 +49,8 @@ pub struct Desk {
     /// Counts what it has asked for, and what of it the host is about to do.
     pub signs: AtomicU64,
     pub busy: AtomicUsize,
+    /// How many of its sources and sinks are being ended just now, which takes as long as whoever gave them takes.
+    pub ending: AtomicUsize,
 }
 
 /// What decodes for an instance.
@@ -55,12 +61,23 @@ pub struct Decoding {
     pub streams: Streams,
 }
 
-/// How far a call is: told to whoever called by the thread that waits for it, which hears from there whether it is cancelled.
-#[derive(Default)]
+/// A call of the host's, while it is on its way: how far it is, told to whoever called by the thread that waits for it, which hears
+/// from there whether it is cancelled; and what is done for it meanwhile is done as it says, not as the process does.
 pub struct Progress {
     pub done: AtomicU64,
     pub total: AtomicU64,
     pub cancel: CancelFlag,
+    validate: Validate,
+    byte_budget: u64,
+}
+
+impl Progress {
+    /// Of a call, or of what nobody has a wish for.
+    pub fn of(call: Option<&Call<'_>>) -> Self {
+        let (done, total, cancel) = (AtomicU64::new(0), AtomicU64::new(0), CancelFlag::new());
+        let validate = call.map_or(Validate::Full, Call::validate);
+        Self { done, total, cancel, validate, byte_budget: call.map_or(0, Call::byte_budget) }
+    }
 }
 
 /// The threads that work at a desk.
@@ -106,9 +123,25 @@ impl Desk {
         let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let instances = Mutex::default();
         let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (lanes, busy) = (Mutex::new(Some(Vec::new())), AtomicUsize::new(0));
+        let lanes = Mutex::new(Some(Vec::new()));
+        let (busy, ending) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let (process, asked) = (OnceLock::new(), InFlight::default());
-        Self { who, trace, process, sources, sinks, rooms, instances, calls, next, lanes, asked, signs, busy }
+        Self {
+            who,
+            trace,
+            process,
+            sources,
+            sinks,
+            rooms,
+            instances,
+            calls,
+            next,
+            lanes,
+            asked,
+            signs,
+            busy,
+            ending,
+        }
     }
 
     pub fn number(&self) -> u64 {
@@ -176,7 +209,11 @@ impl Desk {
     /// Takes new lanes, and answers on each of them, until the process ends.
     pub fn accept(self: Arc<Self>, control: &Lane, threads: &Threads) {
         while let Ok(Some(message)) = control.receive() {
-            if !message.files.into_iter().all(|file| self.clone().serve(file.into(), threads)) {
+            let serve = |file| {
+                let lane = Lane::from(file).stall_for(STALL);
+                lane.is_ok_and(|lane| self.clone().serve(lane, threads))
+            };
+            if !message.files.into_iter().all(serve) {
                 break;
             }
         }
@@ -191,7 +228,8 @@ impl Desk {
         let lane = Arc::new(lane);
         {
             let mut lanes = lock(&self.lanes);
-            let Some(lanes) = lanes.as_mut().filter(|lanes| lanes.len() < MOST_LANES) else { return false };
+            let has_room = |lanes: &&mut Vec<_>| lanes.len() < MOST_LANES + SPARE_LANES;
+            let Some(lanes) = lanes.as_mut().filter(has_room) else { return false };
             lanes.push(lane.clone());
         }
         let serve = move || {
@@ -224,6 +262,12 @@ impl Desk {
         }
     }
 
+    fn ended(&self, end: impl FnOnce()) {
+        self.ending.fetch_add(1, Ordering::Relaxed);
+        end();
+        self.ending.fetch_sub(1, Ordering::Relaxed);
+    }
+
     fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
         match wish {
             Wish::Read { source, offset, bytes } => {
@@ -239,15 +283,15 @@ impl Desk {
                 let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
                 lock(&sink).write(rest)?;
             }
-            Wish::EndSource(source) => self.remove_source(source),
-            Wish::EndSink(sink) => self.remove_sink(sink),
+            Wish::EndSource(source) => self.ended(|| self.remove_source(source)),
+            Wish::EndSink(sink) => self.ended(|| self.remove_sink(sink)),
             Wish::Decode { instance, call, tree, rooms } => {
                 let by = lock(&self.instances).get(&instance).cloned();
                 let by = by.ok_or_else(|| Error::invalid_argument("an instance that was destroyed"))?;
                 let on = by.streams.on_device();
-                let asked = lock(&self.calls).get(&call.number).cloned();
-                let cancel = asked.map(|call| call.cancel.clone()).unwrap_or_default();
                 let device = Device::from(call.device);
+                let asked = lock(&self.calls).get(&call.number).cloned();
+                let call = asked.unwrap_or_else(|| Arc::new(Progress::of(None)));
                 if device != Device::CPU && on.is_none_or(|stream| stream.device() != device) {
                     return Err(Error::invalid_argument(format!("arrays on {device}, which it has not")));
                 }
@@ -256,7 +300,13 @@ impl Desk {
                 let schema = column_schema(tree.root()?)?;
                 // SAFETY: a default stream, which lives as long as the memory of `by`.
                 let stream = unsafe { CallStream::new(by.streams.of(device).raw()) };
-                let call = CallSettings { cancel, stream, ..call.settings() };
+                let call = CallSettings {
+                    stream,
+                    cancel: call.cancel.clone(),
+                    validate: call.validate,
+                    byte_budget: call.byte_budget,
+                    ..CallSettings::new(device)
+                };
                 let batch = call.enter(|call| by.host.decode(call, tree))?;
                 let mut files = Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>));
                 let batch = import_batch(batch, &schema, &by.memory)?;

@@ -299,7 +299,7 @@ fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::Enco
 pub fn share(array: EncodedArray) -> Result<EncodedArray> {
     let mut to = Outgoing::default();
     let tree = TreeParts::write(array.root()?, &mut to)?;
-    let files = Incoming::of_the_host(to.into_files()?)?;
+    let files = Incoming::of_this_process(to.into_files()?)?;
     let mut shared = array;
     let mut records = tree.buffers.iter();
     for index in 0..shared.n_nodes() {

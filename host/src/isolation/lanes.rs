@@ -29,7 +29,7 @@ struct Open {
 
 impl Lanes {
     /// Who finds no lane idle, and as many as there may be, waits for one no longer.
-    const BUSY: Duration = Duration::from_secs(10);
+    const BUSY: Duration = Duration::from_secs(60);
 
     /// Over the socket that both were started with, as many as `most`. A message that stops on its way for longer than `stall` is
     /// an error; waiting for one is none.
@@ -49,6 +49,12 @@ impl Lanes {
         self.control.send(bytes, &[], &[])
     }
 
+    /// Whether who asks now waits for no lane.
+    pub fn has_room(&self) -> bool {
+        let lanes = self.lanes();
+        !lanes.idle.is_empty() || lanes.count < self.most
+    }
+
     /// Asks. While there is no answer yet, `wait` is called again and again, and ends it by an error.
     pub fn ask<E: From<io::Error>>(
         &self,
@@ -59,10 +65,12 @@ impl Lanes {
     ) -> Result<Message, E> {
         let lane = self.lane()?;
         let answer = answer_on(&lane, bytes, after, files, wait);
+        // One that failed is gone before it is counted so.
+        let lane = answer.is_ok().then_some(lane);
         let mut lanes = self.lanes();
-        match answer {
-            Ok(_) => lanes.idle.push(lane),
-            Err(_) => lanes.count -= 1,
+        match lane {
+            Some(lane) => lanes.idle.push(lane),
+            None => lanes.count -= 1,
         }
         drop(lanes);
         self.returned.notify_one();

@@ -10,6 +10,7 @@ mod child;
 mod confine;
 mod desk;
 mod freight;
+mod isolated;
 mod lanes;
 mod link;
 mod log;
@@ -31,8 +32,9 @@ use crossdock_plugin_api::{Error, Result};
 
 use crate::environment::Environment;
 
-pub(crate) use child::{Child, Isolated};
+pub(crate) use child::Child;
 pub(crate) use freight::share;
+pub(crate) use isolated::Isolated;
 pub(crate) use remote::Remote;
 pub use serve::serve;
 

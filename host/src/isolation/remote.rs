@@ -1,6 +1,6 @@
 //! A plugin whose code runs in another process: what the host has in its place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Schema, SchemaRef};
@@ -12,9 +12,10 @@ use crossdock_plugin_api::{
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
 };
 
-use super::child::{Child, Isolated};
+use super::child::Child;
 use super::desk::Decoding;
 use super::freight::{BatchParts, TreeParts, write_schema};
+use super::isolated::Isolated;
 use super::remote_objects::{RemoteStream, RemoteWriter, handed};
 use super::rooms::{Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
@@ -102,14 +103,16 @@ impl Remote {
         let Answer::Instance { number, importer, exporter, encodings } = answer else {
             return Err(strange());
         };
-        let Place { child, memory, streams } = at.clone();
-        child.desk.add_instance(number, Decoding { host: host.clone(), memory, streams });
         let formats = |parts: Option<Vec<FormatParts>>| -> Option<Vec<Format>> {
             Some(parts?.into_iter().map(Format::from).collect())
         };
-        let encodings =
-            encodings.map(|ids| ids.into_iter().map(interned).collect::<Result<_>>()).transpose()?;
-        Ok(Self { at, instance: number, importer: formats(importer), exporter: formats(exporter), encodings })
+        let (importer, exporter) = (formats(importer), formats(exporter));
+        // Its end is the end of what there is there.
+        let mut remote = Self { at: at.clone(), instance: number, importer, exporter, encodings: None };
+        remote.encodings = encodings.map(|ids| interned(name, ids)).transpose()?;
+        let Place { child, memory, streams } = at;
+        child.desk.add_instance(number, Decoding { host: host.clone(), memory, streams });
+        Ok(remote)
     }
 }
 
@@ -127,24 +130,31 @@ impl Drop for Remote {
     }
 }
 
-/// Ids are few and short, and the same ones again and again. What is kept of them stays for ever, so that it has an end.
-fn interned(id: String) -> Result<&'static str> {
-    const MOST_BYTES: usize = 4 << 20;
-    static IDS: Mutex<(BTreeSet<&'static str>, usize)> = Mutex::new((BTreeSet::new(), 0));
-    let mut ids = IDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = ids.0.get(id.as_str()) {
-        return Ok(known);
-    }
+/// Ids are few and short, and the same ones again and again. What is kept of a plugin's stays for ever, so that it has an end.
+fn interned(plugin: &str, ids: Vec<String>) -> Result<Vec<&'static str>> {
+    const MOST_BYTES: usize = 64 << 10;
+    static KEPT: Mutex<(BTreeSet<&str>, BTreeMap<String, usize>)> =
+        Mutex::new((BTreeSet::new(), BTreeMap::new()));
+    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let (known, bytes_of) = &mut *kept;
+    let new: BTreeSet<&String> = ids.iter().filter(|id| !known.contains(id.as_str())).collect();
     // With what a set has for each.
-    let bytes = ids.1 + id.len() + 32;
-    if bytes > MOST_BYTES {
+    let more: usize = new.iter().map(|id| id.len() + 32).sum();
+    let bytes = bytes_of.entry(plugin.to_owned()).or_default();
+    if more > MOST_BYTES.saturating_sub(*bytes) {
         return Err(Error::unsupported(format!(
-            "isolated plugins have told ids of encodings of more than {MOST_BYTES} bytes; no more are kept"
+            "its ids of encodings are more than the {MOST_BYTES} bytes that are kept of an isolated plugin's"
         )));
     }
+    *bytes += more;
+    let known_or_kept = |id: String| known.get(id.as_str()).copied().unwrap_or_else(|| leaked(known, id));
+    Ok(ids.into_iter().map(known_or_kept).collect())
+}
+
+fn leaked(known: &mut BTreeSet<&'static str>, id: String) -> &'static str {
     let id = &*Box::leak(id.into_boxed_str());
-    (_, ids.1) = (ids.0.insert(id), bytes);
-    Ok(id)
+    known.insert(id);
+    id
 }
 
 impl Plugin for Remote {
@@ -348,4 +358,20 @@ pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
     // SAFETY: a node's schema, which lives as long as its array.
     let field = unsafe { import_field_ref(node.schema()?) }?;
     Ok(Arc::new(Schema::new(vec![field])))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_the_ids_that_a_plugin_tells_no_more_are_kept_than_it_has_a_use_for() {
+        let ids = |from: usize| (from..from + 400).map(|i| format!("{i:0100}")).collect::<Vec<_>>();
+        assert_eq!(interned("modest", ids(0)).unwrap(), interned("another", ids(0)).unwrap());
+        let same = interned("modest", vec!["one".into(), "one".into()]).unwrap();
+        assert!(std::ptr::eq(same[0], same[1]));
+        assert!(interned("modest", ids(500)).unwrap_err().message().contains("65536 bytes"));
+        assert_eq!(interned("another", ids(500)).unwrap().len(), 400, "it is each one's own");
+    }
 }

@@ -66,7 +66,7 @@ fn run() -> Result<std::convert::Infallible> {
     // The host has its own reasons to be slow.
     let ask = Arc::new(Ask(Lanes::new(sender, MOST_LANES, Duration::from_secs(24 * 60 * 60))?));
     let told = ask.clone();
-    let tell = move |level, message| told.tell(&Wish::Log { level, message });
+    let tell = move |level, message| told.mention(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
     let _ = tracing::subscriber::set_global_default(Teller(tell));
     let server = Arc::new(Server::new(ask, device));
@@ -326,7 +326,7 @@ impl Server {
         let ask = self.ask.clone();
         let tell = move |record: Record<'_>| {
             let Record { thread, ns, moment } = record;
-            ask.tell(&Wish::Record { thread, ns, moment: moment.into() });
+            ask.mention(&Wish::Record { thread, ns, moment: moment.into() });
         };
         Arc::new(Trace::of_another(began, tell))
     }

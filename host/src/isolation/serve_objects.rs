@@ -104,6 +104,13 @@ impl Ask {
         let _ = self.ask(wish, &[]);
     }
 
+    /// The same for what may be lost where the host is busy with as much as can be asked of it.
+    pub fn mention(&self, wish: &Wish) {
+        if self.0.has_room() {
+            self.tell(wish);
+        }
+    }
+
     /// Tells how far a call is.
     pub fn progress(self: Arc<Self>, call: u64) -> Arc<Progress> {
         let last = Mutex::new(None::<Instant>);
@@ -113,7 +120,7 @@ impl Ask {
                 return;
             }
             *last = Some(Instant::now());
-            self.tell(&Wish::Progress { call, done, total });
+            self.mention(&Wish::Progress { call, done, total });
         })
     }
 }

@@ -223,6 +223,21 @@ struct ForeignOwnerOf {
 }
 
 impl Incoming {
+    /// Of this process itself, for a while.
+    pub fn of_this_process(files: Vec<OwnedFd>) -> Result<Self> {
+        let map = |file: OwnedFd| {
+            let file = File::from(file);
+            let none = || Error::out_of_memory("no room to map shared memory");
+            let mapping = match Mapping::known(&file)? {
+                Some(known) => known,
+                None => Mapping::of(Arc::new(file))?.ok_or_else(none)?,
+            };
+            Ok(Some(ForeignOwnerOf { owner: ForeignOwner::new(mapping.clone()), mapping }))
+        };
+        let files = files.into_iter().map(map).collect::<Result<_>>()?;
+        Ok(Self { files, rooms: Vec::new(), believed: true })
+    }
+
     /// Of those whom this process trusts to leave the files as they are.
     pub fn of_the_host(files: Vec<OwnedFd>) -> Result<Self> {
         Ok(Self { believed: true, ..Self::new(files, |_| Ok(()))? })

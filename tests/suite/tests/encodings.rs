@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
 use crossdock::memory::Backend;
 use crossdock::{Host, NodePlan, Session, Table};
-use crossdock_arrays::export_field;
-use crossdock_memory::Buffer;
-use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_field};
+use crossdock_memory::{Buffer, Memory};
+use crossdock_plugin_api::{
+    About, Call, Device, EncodedArray, EncodedNode, Encoding, LogicalType, NodeParts, Owned, Plugin, Result,
+    abi, entry,
+};
 use crossdock_test_support::devices;
 use crossdock_tests::{built, built_file};
 
@@ -140,6 +144,103 @@ fn what_a_node_claims_is_held_against_it() {
     let values = buffer(&session, Device::CPU, &[0; 16]).to_encoded();
     let line = refused(&session, EncodedArray::new(nodes, vec![values]).unwrap());
     assert!(line.contains("Int64, expected 2 of Int32"), "{line}");
+}
+
+/// A plugin that decodes to something else than its nodes claim, by their ids.
+struct Liar(Memory);
+
+impl Plugin for Liar {
+    fn create(host: crossdock_plugin_api::Host) -> Result<Self> {
+        Memory::from_host(&host).map(Self)
+    }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+impl Encoding for Liar {
+    fn ids(&self) -> &[&'static str] {
+        &["liar.honest", "liar.short", "liar.long", "liar.null"]
+    }
+
+    fn check(&self, _: EncodedNode<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn decode(
+        &self,
+        _: &Call<'_>,
+        node: EncodedNode<'_>,
+        _: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let stream = self.0.default_stream(Device::CPU)?;
+        let rows = match node.encoding() {
+            "liar.short" => node.length() as usize - 1,
+            "liar.long" => node.length() as usize + 1,
+            _ => node.length() as usize,
+        };
+        let filled = |bytes: usize, with: u8| {
+            let fill = |to: &mut [u8]| {
+                to.fill(with);
+                Ok(())
+            };
+            self.0.alloc_with(&stream, bytes, fill).map(|buffer| buffer.freeze_now())
+        };
+        // All but the first and the third of each eight are null.
+        let bits = filled(rows.div_ceil(8), 0b101)?;
+        let (validity, null_count) =
+            if node.encoding() == "liar.null" { (Some(bits), None) } else { (None, Some(0)) };
+        let buffers = vec![validity, Some(filled(4 * rows, 7)?)];
+        let column = DeviceArray::try_new(DataType::Int32, rows, 0, null_count, buffers, Vec::new(), None)?;
+        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![int32(true)])), rows, vec![column])?;
+        export_batch(&batch, false, &stream)
+    }
+}
+
+#[test]
+fn what_a_plugin_decodes_is_held_against_what_its_node_claims() {
+    static ENTRY: abi::PluginEntry = entry::<Liar>();
+    let about = About {
+        name: "liar",
+        version: "0.1.0",
+        description: "decodes to something else",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.encoding/1",
+        formats: "",
+        encodings: "liar.honest liar.short liar.long liar.null",
+    };
+    for &device in devices() {
+        let search = Search::nowhere().linked(LinkedPlugin::new(&ENTRY, about.meta()));
+        let backend = Backend::builder().untouchable(true).build();
+        let host = Host::builder().backend(backend).search(search).build().unwrap();
+        let session = host.session().device(device).open().unwrap();
+        let tree = |id: &str, nullable: bool| {
+            EncodedArray::new(vec![node(id, &int32(nullable), 5, &[], 0, 0)], Vec::new()).unwrap()
+        };
+        let honest = tree("liar.honest", false);
+        // It knows no device: what it gives is taken there.
+        assert_eq!(session.plan_decoding(&honest, device).unwrap(), [NodePlan::Plugin(Device::CPU)]);
+        let honest = session.decode(honest).unwrap();
+        assert_eq!((honest.len(), honest.device()), (5, device));
+        let null = session.decode(tree("liar.null", true)).unwrap();
+        assert_eq!(null.columns()[0].count_nulls(session.stream()).unwrap(), 3, "{device}");
+        for (id, expected) in [
+            ("liar.short", "4 values came out, it claimed 5"),
+            ("liar.long", "6 values came out, it claimed 5"),
+            ("liar.null", "3 nulls came out, its type has none"),
+        ] {
+            let line = refused(&session, tree(id, false));
+            assert!(
+                line.contains(expected) && line.contains(id) && line.contains("liar 0.1.0"),
+                "{device}: {line}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn a_release_that_does_not_end_holds_nobody_whatever_it_says_meanwhile() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let isolation = Isolation { silence: Some(Duration::from_millis(300)), ..crate::marked("chatter") };
+    let isolation = Isolation { silence: Some(Duration::from_secs(5)), ..crate::marked("chatter") };
     let (host, session) = session(folder.path(), isolation);
     let options = ReadOptions { from: Some("deeds".into()), ..ReadOptions::default() };
     let (done, ended) = std::sync::mpsc::channel();

@@ -97,6 +97,7 @@ static int attempt(const char* deed) {
 static struct ArrowSchema column_schema = {.format = "u", .name = "text", .flags = 0};
 static struct ArrowSchema* schema_children[] = {&column_schema};
 static void forget_schema(struct ArrowSchema* schema) { schema->release = NULL; }
+static void forget_tree(struct crossdock_encoded_array* array) { array->release = NULL; }
 static void forget_array(struct ArrowArray* array) { array->release = NULL; }
 
 /* Two texts, of which the first ends where the second has ended already. */
@@ -140,6 +141,21 @@ static void release_stream(crossdock_batch_stream* stream) {
 
 /* ------------------------------------------------------------------------------------------------------ the deed --- */
 
+/* An array that is not to be looked at closely, if it were its own to say. */
+static crossdock_code decode_unvalidated(const crossdock_host* host, crossdock_error* err) {
+  static struct ArrowSchema schema = {.format = "i", .name = "tens"};
+  const crossdock_host_decode* decoder = host->get_interface(host, CROSSDOCK_HOST_DECODE_ID);
+  crossdock_encoded_node node = {.struct_size = sizeof node, .encoding = TEXT("test.tens"), .schema = &schema, .length = 7};
+  crossdock_encoded_array array = {.struct_size = sizeof array, .nodes = &node, .n_nodes = 1};
+  crossdock_call call = {.struct_size = sizeof call, .device = {-1, ARROW_DEVICE_CPU, 0}, .validate = CROSSDOCK_VALIDATE_LAYOUT};
+  crossdock_batch made = {.struct_size = sizeof made};
+  schema.release = forget_schema;
+  array.release = forget_tree;
+  if (decoder->decode(decoder, &call, &array, &made, NULL) != CROSSDOCK_OK) return fail(err, "not decoded");
+  made.array.array.release(&made.array.array);
+  return fail(err, "decoded");
+}
+
 static crossdock_code open_deed(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
                                 const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
                                 size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
@@ -160,6 +176,7 @@ static crossdock_code open_deed(crossdock_instance* instance, const crossdock_ca
     while (!CROSSDOCK_IS_CANCELLED(call)) usleep(1000);
     return CROSSDOCK_CANCELLED;
   }
+  if (is(deed, "decode-unvalidated")) return decode_unvalidated(instance->host, err);
   if (is(deed, "log")) {
     const crossdock_host_log* log = instance->host->get_interface(instance->host, CROSSDOCK_HOST_LOG_ID);
     crossdock_str words = TEXT("heard from afar");

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow_schema::{DataType, Field, Schema};
@@ -247,15 +247,7 @@ static CANCEL: Mutex<Option<CancelFlag>> = Mutex::new(None);
 /// Whether it heard of that.
 static HEARD: AtomicBool = AtomicBool::new(false);
 
-fn tens_field() -> Field {
-    Field::new("tens", DataType::Int32, false)
-}
-
-#[test]
-fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
-    if crate::skips("what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode") {
-        return;
-    }
+fn tens() -> LinkedPlugin {
     static ENTRY: abi::PluginEntry = entry::<Tens>();
     let about = About {
         name: "tens",
@@ -266,16 +258,47 @@ fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
         formats: "",
         encodings: "test.tens",
     };
-    let search = || {
-        Search::nowhere()
-            .linked(LinkedPlugin::new(&ENTRY, about.meta()))
-            .given(built_file("libcrossdock_encodings_plugin.so"))
-    };
+    LinkedPlugin::new(&ENTRY, about.meta())
+}
+
+/// One test at a time has it decode.
+fn tens_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tens_field() -> Field {
+    Field::new("tens", DataType::Int32, false)
+}
+
+#[test]
+fn what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode() {
+    if crate::skips("what_an_isolated_plugin_has_decoded_the_plugins_of_its_session_decode") {
+        return;
+    }
+    let _turn = tens_turn();
+    let search = || Search::nowhere().linked(tens()).given(built_file("libcrossdock_encodings_plugin.so"));
     let isolated = crate::host(&built(), crate::isolation()).search(search()).build().unwrap();
     let here = Host::builder().search(search()).build().unwrap();
     for host in [here, isolated] {
         has_tens_decoded(&host);
     }
+}
+
+#[test]
+fn how_closely_its_arrays_are_looked_at_no_process_says() {
+    if crate::deeds::skips("how_closely_its_arrays_are_looked_at_no_process_says") {
+        return;
+    }
+    let _turn = tens_turn();
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = crate::deeds::hostile(folder.path());
+    let search = Search::nowhere().linked(tens()).given(plugin);
+    let host = crate::host(folder.path(), crate::isolation()).search(search).build().unwrap();
+    let session = host.session().open().unwrap();
+    let said = crate::deeds::words(crate::deeds::have_done(&session, "decode-unvalidated"));
+    assert!(said.ends_with(": decoded"), "{said}");
+    assert_eq!(std::mem::take(&mut *TOLD.lock().unwrap()), [(0, Validate::Full, false)]);
 }
 
 fn has_tens_decoded(host: &Host) {
