@@ -65,7 +65,7 @@ impl Session {
     /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot read it.
     pub fn read(&self, input: Input, options: &ReadOptions) -> Result<Reader> {
         let choice = self.recognise(&input, options.from.as_deref())?;
-        let plugin = self.fresh(choice.plugin.name(), &format!("{} (read)", choice.plugin.name()))?;
+        let plugin = self.fresh(&choice.plugin, "read")?;
         self.read_by(Choice { plugin, ..choice }, input, options)
     }
 
@@ -112,7 +112,7 @@ impl Session {
         options: &Options,
     ) -> Result<Reader> {
         let chosen = self.capsule_format(format, Way::In)?;
-        let plugin = self.fresh(chosen.plugin().name(), &format!("{} (read)", chosen.plugin().name()))?;
+        let plugin = self.fresh(chosen.plugin(), "read")?;
         chosen.of(plugin).read(capsules, schema, options)
     }
 }

@@ -247,7 +247,7 @@ impl Session {
     /// # Errors
     /// [`Error::Usage`] where there is none, [`Error::Refused`] where it fails a check or to make an instance.
     pub fn plugin(&self, name: &str) -> Result<Arc<Plugin>> {
-        self.fresh(name, name)
+        self.instance(name, name, self.inner.settings)
     }
 
     /// The session's own instance of a plugin that was chosen: another one in its place where that has panicked.
@@ -280,12 +280,16 @@ impl Session {
         self.plugins()
     }
 
-    /// A new instance of a plugin, whose memory is counted as `account`.
-    pub(crate) fn fresh(&self, name: &str, account: &str) -> Result<Arc<Plugin>> {
-        self.instance(name, account, self.inner.settings)
+    /// A new instance of a plugin that was chosen, for one task, whose memory is counted as that task's.
+    pub(crate) fn fresh(&self, chosen: &Arc<Plugin>, task: &str) -> Result<Arc<Plugin>> {
+        if chosen.is_isolated() {
+            // The session's own instance keeps the process that both are in for the next task.
+            self.usable(chosen.clone())?;
+        }
+        self.instance(chosen.name(), &format!("{} ({task})", chosen.name()), self.inner.settings)
     }
 
-    /// The same, told of other settings than the session's.
+    /// A new instance of a plugin, whose memory is counted as `account`, told of these settings.
     pub(crate) fn instance(
         &self,
         name: &str,

@@ -51,7 +51,7 @@ impl Session {
     /// [`Error::Usage`] where the format is unclear; what the plugin says where it cannot write such batches.
     pub fn write(&self, output: Output, schema: &SchemaRef, options: &WriteOptions) -> Result<Writer> {
         let choice = self.choose_output(output.target(), options.to.as_deref())?;
-        let plugin = self.fresh(choice.plugin.name(), &format!("{} (write)", choice.plugin.name()))?;
+        let plugin = self.fresh(&choice.plugin, "write")?;
         let what = format!("write '{}' as {}", output.name(), choice.format.name);
         Writer::begin(self, plugin, choice.format, schema, &options.options, Some(output), what)
     }
@@ -62,7 +62,7 @@ impl Session {
     /// [`Error::Usage`] where no format of capsules is meant; what the plugin says where it cannot write such batches.
     pub fn write_capsules(&self, to: &str, schema: &SchemaRef, options: &Options) -> Result<Writer> {
         let chosen = self.capsule_format(to, Way::Out)?;
-        let plugin = self.fresh(chosen.plugin().name(), &format!("{} (write)", chosen.plugin().name()))?;
+        let plugin = self.fresh(chosen.plugin(), "write")?;
         chosen.of(plugin).write(schema, options)
     }
 

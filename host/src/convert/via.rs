@@ -43,7 +43,7 @@ impl Via {
     ) -> Result<Self> {
         let device_type = session.device().r#type;
         let choice = session.choose(Some(wanted), |registry| registry.choose_via(wanted, device_type))?;
-        let plugin = session.fresh(choice.plugin.name(), &format!("{} (via)", choice.plugin.name()))?;
+        let plugin = session.fresh(&choice.plugin, "via")?;
         let format = choice.format;
         let back = plugin.importer_formats().iter().find(|f| f.name == format.name);
         let back = back.cloned().unwrap_or_default();

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,8 @@ pub struct Child {
     threads: Threads,
     silence: Option<Duration>,
     group: Option<Group>,
+    /// Somebody is seeing to its end.
+    ending: AtomicBool,
     /// How it ended, if it has.
     end: OnceLock<String>,
     /// The process that started it: one that was forked off has no conversation with it.
@@ -115,8 +117,9 @@ impl Child {
         let _ = desk.process.set(number);
         // The other end of the socket is the process's alone now.
         drop(command);
-        let (process, end, host) = (Mutex::new(process), OnceLock::new(), std::process::id());
-        let child = Self { who, process, lanes, desk, threads, silence, group, end, host };
+        let (process, ending, end) = (Mutex::new(process), AtomicBool::new(false), OnceLock::new());
+        let host = std::process::id();
+        let child = Self { who, process, lanes, desk, threads, silence, group, ending, end, host };
         // It has not been told what to load yet.
         child.group.iter().try_for_each(|group| group.take(number))?;
         Ok(child)
@@ -124,13 +127,11 @@ impl Child {
 
     /// Whether it runs, and it is this process that it speaks with.
     pub fn is_there(&self) -> bool {
-        if self.end.get().is_some() || self.host != std::process::id() {
+        // Who sees to its end takes its time for that, with the process locked.
+        if self.ending.load(Ordering::SeqCst) || self.host != std::process::id() {
             return false;
         }
-        // Whoever has it locked looks after its end.
-        let Ok(mut process) = self.process.try_lock() else { return self.end.get().is_none() };
-        let runs = matches!(process.try_wait(), Ok(None));
-        drop(process);
+        let runs = matches!(lock(&self.process).try_wait(), Ok(None));
         if !runs {
             self.buried(None, "while nothing was asked of it");
         }
@@ -295,6 +296,7 @@ impl Child {
 
     /// Sees to the process's end; how it was.
     fn buried(&self, why: Option<&str>, otherwise: &str) -> String {
+        self.ending.store(true, Ordering::SeqCst);
         let mut process = lock(&self.process);
         if let Some(end) = self.end.get() {
             return end.clone();

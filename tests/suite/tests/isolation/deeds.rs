@@ -88,9 +88,13 @@ fn a_process_that_ended_while_nothing_was_asked_of_it_is_nobody_s_error() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (_host, session) = session(folder.path(), crate::marked("idle"));
-    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
-    crate::end_processes("idle");
-    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+    for _ in 0..3 {
+        let said = words(have_done(&session, "read-library"));
+        assert!(said.ends_with("read-library: 0"), "{said}");
+        crate::end_processes("idle");
+    }
+    let said = words(have_done(&session, "read-library"));
+    assert!(said.ends_with("read-library: 0"), "{said}");
 }
 
 #[test]

@@ -26,8 +26,13 @@ fn isolation() -> Isolation {
 /// The same, in processes that [`processes`] finds by this mark.
 fn marked(mark: &str) -> Isolation {
     let mut program = Program::command(built_file("crossdock"));
-    program.arguments.push(mark.into());
+    program.arguments.push(own(mark).into());
     Isolation { which: Which::All, program: Some(program), ..Isolation::default() }
+}
+
+/// A mark of this test program's: it may run several times at once.
+fn own(mark: &str) -> String {
+    format!("{mark}-{}", std::process::id())
 }
 
 /// Whether this system can isolate; else says why `test` is skipped.
@@ -67,7 +72,7 @@ fn processes(mark: &str) -> usize {
 
 /// Whether a process has this mark.
 fn is_marked(process: &Path, mark: &str) -> bool {
-    let arguments = std::fs::read(process.join("cmdline")).unwrap_or_default();
+    let (arguments, mark) = (std::fs::read(process.join("cmdline")).unwrap_or_default(), own(mark));
     arguments.split(|byte| *byte == 0).any(|argument| argument == mark.as_bytes())
 }
 
