@@ -194,7 +194,7 @@ unsafe extern "C" fn decode(
         unsafe { batch.put(out, "decode") }
     };
     // SAFETY: the plugin's error struct.
-    unsafe { Poison::new().enter(err, body) }
+    unsafe { Poison::of_host().enter(err, body) }
 }
 
 #[cfg(test)]

@@ -156,6 +156,22 @@ fn waiting_for_a_silent_pipe_ends_when_it_is_cancelled() {
 }
 
 #[test]
+fn a_socket_whose_other_end_broke_off_does_not_look_finished_when_it_is_read_again() {
+    let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.write_all(b"which nobody reads").unwrap();
+    theirs.write_all(b"01").unwrap();
+    // The system tells of what was not read there once, and then of an end.
+    drop(theirs);
+    let file = std::fs::File::from(std::os::fd::OwnedFd::from(ours));
+    let source = PipeSource::new(file, "the socket".into(), no_cancel());
+    for _ in 0..2 {
+        let said = source.read_at(0, &mut [0; 8]).unwrap_err();
+        assert!(said.code() == Code::IO && said.message().contains("reset"), "{said}");
+    }
+    assert_eq!(source.peek(4).unwrap_err().code(), Code::IO);
+}
+
+#[test]
 fn a_file_reads_the_same_mapped_and_at_an_offset() {
     let directory = temporary();
     let path = directory.path().join("in");

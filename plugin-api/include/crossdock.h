@@ -210,6 +210,7 @@ typedef struct crossdock_str {
   size_t bytes;
 } crossdock_str;
 
+/* Each key once in a list. */
 typedef struct crossdock_option {
   crossdock_str key;
   crossdock_str value;
@@ -371,7 +372,7 @@ typedef struct crossdock_writer {
   void* private_data;
 } crossdock_writer;
 
-/* Bytes by which a format is known: at `offset` from the start. */
+/* Bytes by which a format is known: at `offset` from the start. They end within the first 4096 bytes: no more is looked at. */
 typedef struct crossdock_magic {
   uint64_t offset;
   const void* data;
@@ -473,7 +474,7 @@ typedef struct crossdock_exporter {
 
 /* A physical buffer of an encoded array. `address` is a multiple of `alignment`, or NULL where there are no bytes;
  * `sync_event` as in ArrowDeviceArray. Whoever decodes the node may move it out (leaving `release` NULL), so that what it
- * makes lies in it. */
+ * makes lies in it. Until then each has its `release`, one of no bytes too. */
 typedef struct crossdock_encoded_buffer {
   size_t struct_size;
   const void* address;
@@ -681,6 +682,7 @@ typedef uint32_t crossdock_arg_kind;
 #define CROSSDOCK_ARG_VALUE 0u /* `value` is a number, or a float's bits */
 #define CROSSDOCK_ARG_READ 1u  /* `value` is an address on the stream's device, of which `bytes` are read */
 #define CROSSDOCK_ARG_WRITE 2u /* the same, written (and perhaps read) */
+/* `launch` refuses an argument of any other kind: CROSSDOCK_UNSUPPORTED. */
 
 typedef struct crossdock_arg {
   uint64_t value;
@@ -741,7 +743,8 @@ typedef struct crossdock_grid {
   uint32_t reserved;
 } crossdock_grid;
 
-#define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight */
+#define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight. A flag that
+                                  a host does not know means no less to it. */
 
 #define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
 
@@ -757,7 +760,8 @@ typedef struct crossdock_memory {
                             crossdock_error* err);
 
   /* Uninitialised memory, usable in stream order on `stream` (NULL: the default one), and by the host at once where it
-   * may touch the device's addresses. 0 bytes is legal. `alignment` is a power of two of 2 MiB at most, or 0. */
+   * may touch the device's addresses. 0 bytes is legal. `alignment` is a power of two of 2 MiB at most, or 0. Managed memory
+   * (ARROW_DEVICE_CUDA_MANAGED) is read and copied, and not made: CROSSDOCK_UNSUPPORTED. */
   crossdock_code (*alloc)(const struct crossdock_memory*, crossdock_device device, size_t bytes, size_t alignment,
                           crossdock_stream* stream, crossdock_allocation* out, crossdock_error* err);
   /* Host memory that devices copy from and to at full speed. Plain host memory where there is no such device. */
@@ -840,7 +844,7 @@ typedef struct crossdock_plugin_entry {
   const void* (*get_interface)(crossdock_instance*, const char* id);
 } crossdock_plugin_entry;
 
-#define CROSSDOCK_META_SIZES 32
+#define CROSSDOCK_META_SIZES 128
 
 /* Who a plugin is, as plain bytes without relocations, so that it is read from the file before anything runs.
  * Texts are NUL-terminated, without control characters; the name is of ASCII letters, digits, '-', '_' and '.'. Lists have all
@@ -858,8 +862,8 @@ typedef struct crossdock_plugin_meta {
   char toolchain[96];      /* "rustc 1.95.0", "gcc 12.2.0" */
   char panic[16];          /* "unwind", "abort", "none" */
   char interfaces[256];    /* ids */
-  char formats[256];       /* names */
-  char encodings[1024];    /* ids */
+  char formats[1024];      /* names */
+  char encodings[4096];    /* ids */
   char description[256];   /* one line for people */
   /* sizeof each ABI struct as it was built, in the order of CROSSDOCK_META_SIZES_INIT */
   uint32_t sizes[CROSSDOCK_META_SIZES];

@@ -6,7 +6,9 @@
 use core::ffi::{c_char, c_int, c_void};
 
 pub use crate::constants::*;
-pub use crate::sizes::{API_RANGE, BUILT_SIZES, ENTRY_LEAST, FEWEST_SIZES, META_LEAST, META_SIZES};
+pub use crate::sizes::{
+    API_RANGE, BUILT_SIZES, ENTRY_LEAST, FEWEST_SIZES, META_HEAD, META_LEAST, META_SIZES,
+};
 
 /// Declares `repr(C)` structs that are FFI-safe by abi_stable's proof, and zeroed by default.
 macro_rules! abi {
@@ -469,8 +471,8 @@ abi! {
         toolchain: [u8; 96],
         panic: [u8; 16],
         interfaces: [u8; 256],
-        formats: [u8; 256],
-        encodings: [u8; 1024],
+        formats: [u8; 1024],
+        encodings: [u8; 4096],
         description: [u8; 256],
         sizes: [u32; META_SIZES],
     }

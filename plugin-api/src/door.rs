@@ -12,7 +12,10 @@ use crate::error::{Error, Result};
 /// Whether an instance has panicked, and with what words. Shared by the instance and everything that it lent out, so
 /// that a panic in a stream stops its plugin too, and no other instance.
 #[derive(Clone, Default)]
-pub struct Poison(Arc<OnceLock<String>>);
+pub struct Poison {
+    words: Arc<OnceLock<String>>,
+    of_host: bool,
+}
 
 impl Poison {
     /// Of nobody yet.
@@ -20,9 +23,15 @@ impl Poison {
         Self::default()
     }
 
+    /// For what the host offers: its panics are [`crate::Code::INTERNAL`], so that a plugin that passes them on is not taken for
+    /// the one that panicked.
+    pub fn of_host() -> Self {
+        Self { of_host: true, ..Self::default() }
+    }
+
     /// The words of the panic that poisoned it.
     pub fn message(&self) -> Option<&str> {
-        self.0.get().map(String::as_str)
+        self.words.get().map(String::as_str)
     }
 
     /// Runs `body` for a caller on the other side.
@@ -31,6 +40,9 @@ impl Poison {
     /// `err` is null or points at a `crossdock_error` whose `struct_size` is true.
     pub unsafe fn enter(&self, err: *mut abi::Error, body: impl FnOnce() -> Result<()>) -> abi::Code {
         let error = match self.message() {
+            Some(message) if self.of_host => {
+                Error::internal(format!("refused: the host panicked in this earlier: {message}"))
+            }
             Some(message) => {
                 Error::panicked(format!("refused: this plugin instance panicked earlier: {message}"))
             }
@@ -39,9 +51,13 @@ impl Poison {
                 Ok(Err(error)) => error,
                 Err(payload) => {
                     let message = self.poison(payload);
-                    Error::panicked(format!(
-                        "panicked: {message}; the instance answers only releases from now on"
-                    ))
+                    if self.of_host {
+                        Error::internal(format!("the host panicked: {message}"))
+                    } else {
+                        Error::panicked(format!(
+                            "panicked: {message}; the instance answers only releases from now on"
+                        ))
+                    }
                 }
             },
         };
@@ -58,7 +74,7 @@ impl Poison {
 
     fn poison(&self, payload: Box<dyn Any + Send>) -> String {
         let message = words(payload);
-        self.0.get_or_init(|| message).clone()
+        self.words.get_or_init(|| message).clone()
     }
 }
 

@@ -31,7 +31,7 @@ impl Sink {
         let mut raw = abi::Sink { name: abi::Str::new(sink.name()), ..abi::Sink::new() };
         raw.write = Some(write);
         raw.release = Some(release);
-        raw.private_data = Box::into_raw(Box::new(Shell { sink, poison: Poison::new() })).cast();
+        raw.private_data = Box::into_raw(Box::new(Shell { sink, poison: Poison::of_host() })).cast();
         // SAFETY: made above; nobody else has it.
         Self(unsafe { Owned::new(raw) })
     }

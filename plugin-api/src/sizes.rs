@@ -59,6 +59,9 @@ told! {
     "crossdock_memory" Memory,
 }
 
+/// What the metadata of every ABI version begins with, 1.0 or not: all before its name.
+pub const META_HEAD: usize = offset_of!(PluginMeta, name);
+
 /// The shortest `crossdock_plugin_meta`: all but the sizes, of which it may list as many as it has.
 pub const META_LEAST: usize = offset_of!(PluginMeta, sizes);
 
@@ -66,7 +69,7 @@ pub const META_LEAST: usize = offset_of!(PluginMeta, sizes);
 pub const ENTRY_LEAST: usize = offset_of!(PluginEntry, get_interface) + size_of::<usize>();
 
 /// How many sizes `PluginMeta` has room for.
-pub const META_SIZES: usize = 32;
+pub const META_SIZES: usize = 128;
 
 /// How many of them the first release of this minor listed. Later ones may list more.
 pub const FEWEST_SIZES: usize = 26;

@@ -55,7 +55,7 @@ impl Source {
             raw.release_map = Some(release_map);
             raw.map_private = Arc::into_raw(Arc::new(source.clone())).cast_mut().cast();
         }
-        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::new() })).cast();
+        raw.private_data = Box::into_raw(Box::new(Shell { source, poison: Poison::of_host() })).cast();
         // SAFETY: made above; nobody else has it.
         Self::of(unsafe { Owned::new(raw) })
     }

@@ -17,6 +17,8 @@ pub trait BatchStream: Send {
 
 struct Shell {
     stream: Box<dyn BatchStream>,
+    /// A call of it has failed: where it stands nobody knows.
+    failed: bool,
     poison: Poison,
 }
 
@@ -26,7 +28,7 @@ pub fn export_stream(stream: Box<dyn BatchStream>, poison: Poison) -> Owned<abi:
     raw.get_schema = Some(get_schema);
     raw.get_next = Some(get_next);
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(Box::new(Shell { stream, poison })).cast();
+    raw.private_data = Box::into_raw(Box::new(Shell { stream, failed: false, poison })).cast();
     // SAFETY: made above; nobody else has it.
     unsafe { Owned::new(raw) }
 }
@@ -84,7 +86,7 @@ unsafe extern "C" fn get_schema(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: set by `export_stream` only, whose Box lives until release; one call at a time by contract.
-    let Shell { stream, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
+    let Shell { stream, poison, .. } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
     // SAFETY: the caller's out parameter and error struct.
     unsafe {
         poison.enter(err, || {
@@ -101,16 +103,21 @@ unsafe extern "C" fn get_next(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as in `get_schema`.
-    let Shell { stream, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
+    let Shell { stream, failed, poison } = unsafe { &mut *(*stream).private_data.cast::<Shell>() };
     let body = || {
+        if std::mem::replace(failed, true) {
+            return Err(Error::invalid_argument("get_next after a call that failed"));
+        }
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        match stream.next(&call)? {
-            // SAFETY: the caller's out parameter.
-            Some(batch) => unsafe { batch.put(out, "get_next") },
-            // SAFETY: as above; a released batch is the end.
-            None => unsafe { Owned::new(abi::Batch::new()).put(out, "get_next") },
-        }
+        let next = match stream.next(&call)? {
+            Some(batch) => batch,
+            // SAFETY: nothing is behind it: a released batch is the end.
+            None => unsafe { Owned::new(abi::Batch::new()) },
+        };
+        *failed = false;
+        // SAFETY: the caller's out parameter.
+        unsafe { next.put(out, "get_next") }
     };
     // SAFETY: the caller's error struct.
     unsafe { poison.enter(err, body) }

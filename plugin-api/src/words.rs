@@ -155,11 +155,14 @@ impl Options {
         }
     }
 
-    /// The borrowed pairs to hand across; valid as long as `self`.
+    /// The borrowed pairs to hand across, each key once; valid as long as `self`.
     pub(crate) fn pairs(&self) -> Vec<abi::OptionPair> {
+        let is_last = |i: usize, key: &str| self.0[i + 1..].iter().all(|(later, _)| later != key);
         self.0
             .iter()
-            .map(|(k, v)| abi::OptionPair { key: abi::Str::new(k), value: abi::Str::new(v) })
+            .enumerate()
+            .filter(|(i, (key, _))| is_last(*i, key))
+            .map(|(_, (k, v))| abi::OptionPair { key: abi::Str::new(k), value: abi::Str::new(v) })
             .collect()
     }
 
@@ -179,5 +182,19 @@ impl Options {
             options.push((key.to_string(), value.to_string()));
         }
         Ok(Self(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_key_crosses_once_with_the_value_that_was_given_last() {
+        let options = Options::new().with("a", "1").with("b", "2").with("a", "3");
+        let pairs = options.pairs();
+        // SAFETY: the pairs of `options`, which is alive.
+        let read = unsafe { Options::read(pairs.as_ptr(), pairs.len()) };
+        assert_eq!(read, Ok(Options::new().with("b", "2").with("a", "3")));
     }
 }

@@ -18,7 +18,8 @@ pub trait BatchWriter: Send {
 
 struct Shell {
     writer: Box<dyn BatchWriter>,
-    finished: bool,
+    /// After what there is nothing more to ask of it.
+    over: Option<&'static str>,
     poison: Poison,
 }
 
@@ -28,7 +29,7 @@ pub fn export_writer(writer: Box<dyn BatchWriter>, poison: Poison) -> Owned<abi:
     raw.write = Some(write);
     raw.finish = Some(finish);
     raw.release = Some(release);
-    raw.private_data = Box::into_raw(Box::new(Shell { writer, finished: false, poison })).cast();
+    raw.private_data = Box::into_raw(Box::new(Shell { writer, over: None, poison })).cast();
     // SAFETY: made above; nobody else has it.
     unsafe { Owned::new(raw) }
 }
@@ -75,6 +76,17 @@ impl WriterHandle {
     }
 }
 
+/// What a call begins with that counts as failed until it has not.
+fn begin(what: &str, over: &mut Option<&'static str>) -> Result<()> {
+    match over.replace("a call that failed") {
+        None => Ok(()),
+        Some(why) => {
+            *over = Some(why);
+            Err(Error::invalid_argument(format!("{what} after {why}")))
+        }
+    }
+}
+
 fn missing(function: &str) -> Error {
     Error::internal(format!("a writer without '{function}' crossed the boundary"))
 }
@@ -90,14 +102,13 @@ unsafe extern "C" fn write(
     // SAFETY: the caller hands the batch over.
     let batch = unsafe { Owned::take(batch) };
     // SAFETY: set by `export_writer` only, whose Box lives until release; one call at a time by contract.
-    let Shell { writer, finished, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
+    let Shell { writer, over, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
     let body = || {
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        if *finished {
-            return Err(Error::invalid_argument("write after finish"));
-        }
+        begin("write", over)?;
         let capsules = writer.write(&call, batch)?;
+        *over = None;
         // SAFETY: the caller's out parameter.
         unsafe { capsule::list(capsules).put(out, "write") }
     };
@@ -112,14 +123,13 @@ unsafe extern "C" fn finish(
     err: *mut abi::Error,
 ) -> abi::Code {
     // SAFETY: as in `write`.
-    let Shell { writer, finished, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
+    let Shell { writer, over, poison } = unsafe { &mut *(*writer).private_data.cast::<Shell>() };
     let body = || {
         // SAFETY: the caller's call, alive meanwhile.
         let call = unsafe { Call::read(call) }?;
-        if std::mem::replace(finished, true) {
-            return Err(Error::invalid_argument("finish was called before"));
-        }
+        begin("finish", over)?;
         let capsules = writer.finish(&call)?;
+        *over = Some("finish");
         // SAFETY: the caller's out parameter.
         unsafe { capsule::list(capsules).put(out, "finish") }
     };

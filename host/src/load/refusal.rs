@@ -123,7 +123,7 @@ impl Refusal {
             Self::Metadata(MetadataError::WrongMachine { .. }) => "wrong-machine",
             Self::Metadata(MetadataError::NotAPlugin) => "not-a-plugin",
             Self::Metadata(MetadataError::Bad(_)) => "bad-metadata",
-            Self::AbiVersion { .. } => "abi-version",
+            Self::AbiVersion { .. } | Self::Metadata(MetadataError::OtherAbi(..)) => "abi-version",
             Self::AbiRange { .. } => "abi-range",
             Self::StructSizes(_) => "struct-sizes",
             Self::Folder { .. } => "folder",
@@ -156,6 +156,9 @@ impl Refusal {
 
 impl From<MetadataError> for Refusal {
     fn from(error: MetadataError) -> Self {
-        Refusal::Metadata(error)
+        match error {
+            MetadataError::OtherAbi(major, minor) => Self::AbiVersion { got: (major, minor) },
+            error => Self::Metadata(error),
+        }
     }
 }

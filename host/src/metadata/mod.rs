@@ -55,6 +55,9 @@ pub enum MetadataError {
     NotAPlugin,
     #[error("its metadata is unusable: {0}")]
     Bad(String),
+    /// Its major and minor version. The rest cannot be read.
+    #[error("built for ABI {0}.{1}")]
+    OtherAbi(u32, u32),
 }
 
 impl Metadata {
@@ -65,17 +68,22 @@ impl Metadata {
 
     fn from_image<'data, R: ReadRef<'data>>(image: &Image<'data, R>) -> Result<Self, MetadataError> {
         let bytes = image.metadata_bytes()?;
+        let mut raw = abi::PluginMeta::default();
+        let known = bytes.len().min(size_of::<abi::PluginMeta>());
+        // SAFETY: both have that many bytes; the fields are integers and byte arrays, of which any bytes are a value.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast(), known) };
         if bytes.len() < abi::META_LEAST {
+            // Another version's fields may be others, and fewer.
+            let has_head = bytes.len() >= abi::META_HEAD && raw.magic == abi::META_MAGIC;
+            if has_head && (raw.abi_major, raw.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
+                return Err(MetadataError::OtherAbi(raw.abi_major, raw.abi_minor));
+            }
             return Err(MetadataError::Bad(format!(
                 "the symbol has {} bytes, expected at least {}",
                 bytes.len(),
                 abi::META_LEAST
             )));
         }
-        let mut raw = abi::PluginMeta::default();
-        let known = bytes.len().min(size_of::<abi::PluginMeta>());
-        // SAFETY: both have that many bytes; the fields are integers and byte arrays, of which any bytes are a value.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), (&raw mut raw).cast(), known) };
         // No more than the struct has today was looked for.
         if known < size_of::<abi::PluginMeta>() && raw.struct_size as usize > known {
             return Err(MetadataError::Bad(format!(

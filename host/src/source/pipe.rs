@@ -22,12 +22,14 @@ struct State {
     /// Read ahead, to recognise the format by; its first byte is at `position` until it is used up.
     ahead: Vec<u8>,
     position: u64,
+    /// Why bytes were lost that had been read: what follows has no place any more.
+    broken: Option<Error>,
 }
 
 impl PipeSource {
     /// Reads `file` from where it stands. Waiting for bytes ends when `cancel` is set.
     pub fn new(file: File, name: String, cancel: CancelFlag) -> Self {
-        let state = Mutex::new(State { file, ahead: Vec::new(), position: 0 });
+        let state = Mutex::new(State { file, ahead: Vec::new(), position: 0, broken: None });
         Self { name, cancel, closed: AtomicBool::new(false), state }
     }
 
@@ -42,7 +44,7 @@ impl PipeSource {
         let had = state.ahead.len();
         if had < bytes {
             let mut more = vec![0; bytes - had];
-            let n = self.fill(&mut state.file, &mut more)?;
+            let n = self.fill(&mut state, &mut more)?;
             more.truncate(n);
             state.ahead.extend(more);
         }
@@ -53,7 +55,16 @@ impl PipeSource {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn fill(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
+    fn fill(&self, state: &mut State, to: &mut [u8]) -> Result<usize> {
+        if let Some(error) = &state.broken {
+            return Err(error.clone());
+        }
+        let filled = self.read(&mut state.file, to);
+        state.broken = filled.as_ref().err().cloned();
+        filled
+    }
+
+    fn read(&self, file: &mut File, to: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while let Some(rest) = to.get_mut(done..).filter(|rest| !rest.is_empty()) {
             readiness::wait(file, libc::POLLIN, || self.check())?;
@@ -100,7 +111,7 @@ impl ByteSource for PipeSource {
         let (from_ahead, rest) = to.split_at_mut(n);
         from_ahead.copy_from_slice(state.ahead.get(..n).unwrap_or_default());
         state.ahead.drain(..n);
-        let n = n + self.fill(&mut state.file, rest)?;
+        let n = n + self.fill(state, rest)?;
         state.position += n as u64;
         Ok(n)
     }

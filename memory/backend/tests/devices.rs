@@ -203,6 +203,10 @@ fn a_launch_that_fails_names_its_kernel() {
     assert!(error.message().starts_with("kernel 'add_one': argument 0: 9 bytes"), "{error}");
     let error = memory.launch(stream, &add_one(), &[arg(1, 8), arg(77, 8)]).unwrap_err();
     assert!(error.message().starts_with("kernel 'add_one': argument 1 is of kind 77"), "{error}");
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    let many = [arg(1, 8); abi::MAX_KERNEL_ARGS + 1];
+    let error = memory.launch(stream, &add_one(), &many).unwrap_err();
+    assert_eq!(error.message(), "kernel 'add_one': 169 arguments were given; 168 are allowed");
     let twinless = abi::Kernel { host_twin: None, ..add_one() };
     let error = memory.launch(stream, &twinless, &[]).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);

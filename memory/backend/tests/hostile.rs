@@ -133,7 +133,7 @@ fn lists_and_structs_that_lie_about_their_size_are_refused() {
     }
     let many = vec![abi::Arg { value: 0, bytes: 0, kind: abi::ARG_VALUE, reserved: 0 }; 100_000];
     let error = memory.launch(null_mut(), &add_one(), &many).unwrap_err();
-    assert!(error.message().contains("was given 100000 arguments"), "{error}");
+    assert!(error.message().contains("100000 arguments were given"), "{error}");
 }
 
 #[test]

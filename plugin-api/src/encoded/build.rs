@@ -67,11 +67,12 @@ impl EncodedArray {
     pub fn new(parts: Vec<NodeParts>, buffers: EncodedBuffers) -> Result<Self> {
         let mut first_buffer = 0u32;
         let nodes = parts.iter().map(|part| {
+            let dtype = part.logical_type.dtype();
             let node = abi::EncodedNode {
                 encoding: abi::Str::new(&part.encoding),
                 schema: part.logical_type.schema(),
-                dtype: part.logical_type.dtype().as_ptr().cast(),
-                dtype_bytes: part.logical_type.dtype().len(),
+                dtype: if dtype.is_empty() { std::ptr::null() } else { dtype.as_ptr().cast() },
+                dtype_bytes: dtype.len(),
                 length: part.length,
                 metadata: part.metadata.as_ptr().cast(),
                 metadata_bytes: part.metadata.len(),

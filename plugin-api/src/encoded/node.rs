@@ -120,11 +120,23 @@ impl<'a> EncodedNode<'a> {
     /// Looks at buffer `i`: where it is, and how long (bytes).
     ///
     /// # Errors
-    /// There are not so many, or it was taken.
+    /// There are not so many.
     pub fn buffer(&self, i: usize) -> Result<abi::EncodedBuffer> {
         let at = self.buffer_at(i)?;
         // SAFETY: an entry of the list; values only, whose release nobody calls.
         unsafe { told::read(at.cast_const()) }
+    }
+
+    /// The same, of a buffer that nobody has taken.
+    ///
+    /// # Errors
+    /// There are not so many, or it was taken.
+    pub fn buffer_here(&self, i: usize) -> Result<abi::EncodedBuffer> {
+        let buffer = self.buffer(i)?;
+        if buffer.release.is_none() {
+            return Err(self.wrong(format_args!("buffer {i} was taken already")));
+        }
+        Ok(buffer)
     }
 
     /// Takes buffer `i`, which lives on until the result is dropped.
@@ -135,13 +147,9 @@ impl<'a> EncodedNode<'a> {
     /// # Safety
     /// Nobody else takes this node's buffers, or looks at them, at the same time: so it is for whoever decodes the node.
     pub unsafe fn take_buffer(&self, i: usize) -> Result<Owned<abi::EncodedBuffer>> {
-        let at = self.buffer_at(i)?;
+        self.buffer_here(i)?;
         // SAFETY: an entry of the list, which the header lets a decoder move out.
-        let buffer = unsafe { Owned::take(at) };
-        if buffer.is_released() {
-            return Err(self.wrong(format_args!("buffer {i} was taken already")));
-        }
-        Ok(buffer)
+        Ok(unsafe { Owned::take(self.buffer_at(i)?) })
     }
 
     /// Another node of the same tree, by its place in pre-order.

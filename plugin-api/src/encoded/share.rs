@@ -27,10 +27,7 @@ impl EncodedArray {
         for index in 0..self.n_nodes() {
             let node = self.node(index)?;
             for i in 0..node.n_buffers() {
-                let theirs = node.buffer(i)?;
-                if theirs.release.is_none() {
-                    return Err(node.wrong(format_args!("buffer {i} was taken already")));
-                }
+                let theirs = node.buffer_here(i)?;
                 let private_data = Arc::into_raw(Arc::clone(self)).cast_mut().cast::<c_void>();
                 let buffer = abi::EncodedBuffer {
                     // Theirs may be an older release's, which is shorter.

@@ -7,6 +7,7 @@ from its start on: `LD_LIBRARY_PATH=$(cargo xtask sim-cuda) pytest -m cuda`."""
 import ctypes
 import gc
 import importlib.util
+import os
 import re
 import sys
 import time
@@ -118,3 +119,12 @@ def there(cuda):
 def flights():
     """January's flights, an Arrow IPC file."""
     return ROOT / "examples" / "data" / "flights-january.arrow"
+
+
+@pytest.fixture(scope="session", params=["January", "the whole year"])
+def flights_of(request, flights):
+    """January's, and all of them where there is a file with those."""
+    if request.param == "January":
+        return flights
+    path = os.environ.get("CROSSDOCK_TEST_FLIGHTS")
+    return path or pytest.skip("CROSSDOCK_TEST_FLIGHTS names no file with the flights of the whole year")

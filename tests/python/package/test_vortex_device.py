@@ -65,8 +65,8 @@ def same(host, device, what):
     assert reference.same(host, device), what
 
 
-def test_flights(there, flights):
-    columns = dict(trees.of_table(pa.ipc.open_file(flights).read_all()))
+def test_flights(there, flights_of):
+    columns = dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
     assert len(columns) >= 30
     for name, array in columns.items():
         column = there.from_vortex(array)

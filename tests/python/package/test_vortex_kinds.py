@@ -164,8 +164,8 @@ def test_files_that_are_written_compactly_are_refused_by_name(session, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def columns(flights):
-    return dict(trees.of_table(pa.ipc.open_file(flights).read_all()))
+def columns(flights_of):
+    return dict(trees.of_table(pa.ipc.open_file(flights_of).read_all()))
 
 
 def test_flights(session, columns):

@@ -126,6 +126,12 @@ impl Account {
         alignment: usize,
         stream: *mut abi::Stream,
     ) -> Result<abi::Allocation> {
+        if device.r#type == abi::DEVICE_CUDA_MANAGED {
+            return Err(Error::unsupported(format!(
+                "alloc on {device}: managed memory is not made here; expected {}",
+                Device::cuda(device.id)
+            )));
+        }
         let index = self.backend.index_of(device)?;
         // SAFETY: by this function's own contract.
         let stream = match unsafe { self.backend.stream(stream) }? {

@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use crossdock_plugin_api::{Result, abi};
+use crossdock_plugin_api::{Error, Result, abi};
 
 use super::Account;
-use crate::device::{Stream, Transfer};
+use crate::device::{Stream, Transfer, kernel_name};
 use crate::fault::Operation;
 
 impl Account {
@@ -93,15 +93,35 @@ impl Account {
         grid: abi::Grid,
         args: &[abi::Arg],
     ) -> Result<()> {
+        check_args(args).map_err(|e| e.context(kernel_name(kernel)))?;
         let first = args.iter().find(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
         let first = first.map_or(std::ptr::null(), |arg| arg.value as usize as *const c_void);
         // SAFETY: by this function's own contract.
         let stream = unsafe { self.stream_for(stream, first) }?;
         self.backend.fault(Operation::Launch, "launch")?;
-        // SAFETY: by this function's own contract.
+        // SAFETY: by this function's own contract; the arguments were looked at above.
         unsafe { self.backend.device(stream.device_index)?.launch(stream, kernel, grid, args) }?;
         self.page.launched();
         Ok(())
+    }
+}
+
+/// A kernel on a device would take what it does not know for something else.
+fn check_args(args: &[abi::Arg]) -> Result<()> {
+    if args.len() > abi::MAX_KERNEL_ARGS {
+        return Err(Error::invalid_argument(format!(
+            "{} arguments were given; {} are allowed",
+            args.len(),
+            abi::MAX_KERNEL_ARGS
+        )));
+    }
+    let known = [abi::ARG_VALUE, abi::ARG_READ, abi::ARG_WRITE];
+    match args.iter().enumerate().find(|(_, arg)| !known.contains(&arg.kind)) {
+        None => Ok(()),
+        Some((i, arg)) => Err(Error::unsupported(format!(
+            "argument {i} is of kind {}; this version knows 0 (value), 1 (read) and 2 (write)",
+            arg.kind
+        ))),
     }
 }
 

@@ -236,18 +236,11 @@ impl DeviceBackend for CudaDeviceBackend {
         args: &[abi::Arg],
     ) -> Result<()> {
         let named = |e: Error| e.context(format_args!("{} on {}", kernel_name(kernel), self.gpu.device));
-        if args.len() > abi::MAX_KERNEL_ARGS {
-            return Err(named(Error::invalid_argument(format!(
-                "{} arguments were given; {} are allowed",
-                args.len(),
-                abi::MAX_KERNEL_ARGS
-            ))));
-        }
         let _entered = self.gpu.enter()?;
         let function = self.modules.function(kernel, grid.shared_bytes).map_err(named)?;
         let mut block = MaybeUninit::<abi::KernelArgs>::uninit();
         let at = block.as_mut_ptr();
-        // SAFETY: fields of a local, written in place; `args` fit, as checked above. What lies behind them is copied by the
+        // SAFETY: fields of a local, written in place; `args` fit, by this function's own contract. What lies behind them is copied by the
         // driver and read by no kernel.
         unsafe {
             (&raw mut (*at).n_args).write(args.len() as u64);

@@ -98,7 +98,8 @@ pub(crate) trait DeviceBackend: Send + Sync {
     unsafe fn fill(&self, stream: &Stream, to: *mut u8, value: u8, bytes: usize) -> Result<()>;
 
     /// # Safety
-    /// The kernel's struct is whole, and the arguments are those that it declares.
+    /// The kernel's struct is whole, and the arguments are those that it declares: no more than a launch has room for, each of a
+    /// kind that is known.
     unsafe fn launch(
         &self,
         stream: &Stream,

@@ -88,7 +88,8 @@ pub(super) unsafe extern "C" fn free(
         enter_quietly(memory, "memory.free", |_| {
             if !block.is_null() {
                 let uses = list(uses, n_uses, "free").unwrap_or_default();
-                Block::free(block, uses, flags & abi::FREE_LENT != 0);
+                // What a flag of a later version means is not known; the most careful way is right for all.
+                Block::free(block, uses, flags != 0);
             }
             Ok(())
         });

@@ -67,7 +67,7 @@ unsafe fn enter(
             let text = payload.downcast_ref::<&str>().copied();
             let text =
                 text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-            let error = Error::panicked(format!("the host's memory panicked: {text}"));
+            let error = Error::internal(format!("the host's memory panicked: {text}"));
             // A payload may panic again when it is dropped.
             std::mem::forget(payload);
             error
@@ -142,7 +142,7 @@ mod tests {
             Error::check(|err| unsafe { enter(account.memory(), "test", err, body) })
         };
         let error = outcome(|account| panic!("{} slipped", account.name())).unwrap_err();
-        assert_eq!(error.code().0, abi::PANICKED);
+        assert_eq!(error.code().0, abi::INTERNAL, "no plugin is blamed");
         assert_eq!(error.message(), "the host's memory panicked: test slipped");
         assert!(outcome(|_| std::panic::panic_any(7)).unwrap_err().message().ends_with("no message"));
         assert_eq!(outcome(|_| Ok(())), Ok(()), "the account works on");

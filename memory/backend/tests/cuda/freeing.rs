@@ -17,7 +17,7 @@ fn a_block_that_another_stream_still_reads_is_not_handed_out_again() {
     let t = table(&account);
     let (writer, reader) = (t.stream_create(GPU).unwrap(), t.stream_create(GPU).unwrap());
     const BYTES: usize = 4 << 20;
-    for (round, lent) in (0..16u8).zip([0, abi::FREE_LENT].into_iter().cycle()) {
+    for (round, lent) in (0..16u8).zip([0, abi::FREE_LENT, 1 << 31].into_iter().cycle()) {
         let block = t.alloc_aligned(GPU, BYTES, 64, writer).unwrap();
         let copied = t.alloc_aligned(GPU, BYTES, 64, reader).unwrap();
         t.fill(writer, block.address, round, BYTES).unwrap();
@@ -26,7 +26,7 @@ fn a_block_that_another_stream_still_reads_is_not_handed_out_again() {
         for _ in 0..4 {
             t.copies(reader, &[copy((GPU, copied.address), (GPU, block.address), BYTES)]).unwrap();
         }
-        // A stranger's use is not told: it is waited for all the same if the block was lent.
+        // A stranger's use is not told: it is waited for all the same if the block was lent, or by a flag that nobody knows.
         let read = t.event_record(reader).unwrap();
         if lent == 0 {
             t.free_after(block, &[read], lent);

@@ -44,6 +44,24 @@ fn more_than_the_device_has_is_out_of_memory_and_the_next_allocation_works() {
 }
 
 #[test]
+fn managed_memory_is_not_made_and_a_kernel_gets_no_argument_of_an_unknown_kind() {
+    let Some(backend) = backend("managed_memory_is_not_made") else { return };
+    let account = backend.account("test");
+    let t = table(&account);
+    let managed = Device { r#type: abi::DEVICE_CUDA_MANAGED, ..GPU };
+    let refused = t.alloc(managed, 8).map(|_| ()).unwrap_err();
+    assert_eq!(refused.code(), Code::UNSUPPORTED);
+    assert!(refused.message().ends_with("managed memory is not made here; expected cuda:0"), "{refused}");
+    let block = t.alloc(GPU, 8).unwrap();
+    let stream = t.stream_default(GPU).unwrap();
+    let args = [range_arg(abi::ARG_READ, block.address, 8), range_arg(77, block.address, 8)];
+    let refused = t.launch(stream, &add_one(), &args).unwrap_err();
+    assert_eq!(refused.code(), Code::UNSUPPORTED);
+    assert!(refused.message().starts_with("kernel 'add_one': argument 1 is of kind 77"), "{refused}");
+    t.free(block);
+}
+
+#[test]
 fn what_the_pool_keeps_is_given_up_before_there_is_no_memory() {
     let Some(backend) = backend("what_the_pool_keeps") else { return };
     if backend.cuda().unwrap().devices[0].memory_bytes > 32 << 30 {

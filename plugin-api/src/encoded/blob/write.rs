@@ -28,10 +28,7 @@ pub fn describe(array: &EncodedArray) -> Result<Written> {
         let node = array.node(index)?;
         write_node(&mut header, node)?;
         for i in 0..node.n_buffers() {
-            let buffer = node.buffer(i)?;
-            if buffer.release.is_none() {
-                return Err(node.wrong(format_args!("buffer {i} was taken already")));
-            }
+            let buffer = node.buffer_here(i)?;
             lengths.push((buffer.bytes, buffer.alignment.clamp(1, VALUE_ALIGNMENT)));
         }
     }
