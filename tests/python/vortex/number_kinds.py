@@ -88,7 +88,7 @@ def decimal_in_parts(rows):
 @kind("fastlanes.for")
 def frame_of_reference(rows):
     for dtype in INTEGERS:
-        for nulls in NULLS[:2]:
+        for nulls in NULLS:
             low = {"1": 30, "2": 1000}.get(dtype[1], 10**6) * (-1 if dtype[0] == "i" else 1)
             yield from compressed(
                 f"{dtype}, {nulls}",
@@ -129,7 +129,7 @@ def run_length(rows):
 @kind("vortex.alp")
 def alp(rows):
     for dtype in ["f4", "f8"]:
-        for nulls in NULLS[:2]:
+        for nulls in NULLS:
             yield from compressed(
                 f"{dtype}, {nulls}, patched", "vortex.alp", lambda n, d=dtype: prices(n, d), rows, nulls
             )
@@ -150,7 +150,7 @@ def alp_of_any_integers(rows):
 @kind("vortex.alprd")
 def alp_rd(rows):
     for dtype in ["f4", "f8"]:
-        for nulls in NULLS[:2]:
+        for nulls in NULLS:
             yield from compressed(
                 f"{dtype}, {nulls}", "vortex.alprd", lambda n, d=dtype: (rng(n).random(n) + 1e-3).astype(d), rows, nulls
             )
@@ -160,5 +160,5 @@ def alp_rd(rows):
 def date_time_parts(rows):
     for unit, per_second in [("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)]:
         hours = lambda n, p=per_second: (rng(n).integers(-(10**5), 10**5, n) * 3600 + 5) * p  # noqa: E731
-        for nulls in NULLS[:2]:
+        for nulls in NULLS:
             yield from compressed(f"{unit}, {nulls}", "vortex.datetimeparts", hours, rows, nulls, pa.timestamp(unit))

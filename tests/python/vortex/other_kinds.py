@@ -30,7 +30,7 @@ def constant(rows):
 @kind("vortex.dict")
 def dictionary(rows):
     few = lambda n: rng(n).choice([1, 10**15, -(5**20)], n)  # noqa: E731
-    for nulls in NULLS[:2]:
+    for nulls in NULLS:
         yield from compressed(f"i8, {nulls}", "vortex.dict", few, rows, nulls)
         yield from compressed(f"f8, {nulls}", "vortex.dict", lambda n: few(n) * 0.1, rows, nulls)
         yield from compressed(f"utf8, {nulls}", "vortex.dict", texts, rows, nulls)
@@ -50,7 +50,7 @@ def dictionary(rows):
 def run_end(rows):
     for dtype in INTEGERS:
         values = np.repeat(rng(rows).integers(0, 100, rows // 10 + 1), 10)[:rows].astype(dtype)
-        for nulls in NULLS[:2]:
+        for nulls in NULLS:
             mask = nulls_of(rows, nulls)
             yield f"{dtype}, {nulls}", some(craft.run_end, values, None if mask is None else ~mask)
     if rows:
@@ -70,6 +70,8 @@ def run_end(rows):
 @kind("vortex.sparse")
 def sparse(rows):
     # Patches may not be none, so no rows means no sparse array.
+    if rows == 1:
+        yield "i4, one patch", craft.sparse(np.array([16], "i4"), 5)
     if rows > 1000:
         for dtype in INTEGERS:
             values = spiked(rows, dtype)
@@ -107,7 +109,7 @@ def addresses(rows):
 @kind("vortex.fsst", "vortex.onpair")
 def strings(rows, id):
     values = digits if id == "vortex.fsst" else addresses
-    for nulls in NULLS[:2]:
+    for nulls in NULLS:
         for name, tree in compressed(f"utf8, {nulls}", id, values, rows, nulls):
             yield name, tree
             binary = dtypes.binary(nulls != "no null")

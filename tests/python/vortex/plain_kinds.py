@@ -57,7 +57,7 @@ def decimals(rows, id):
         scale = decimal.Decimal(1).scaleb(-type.scale)
         # Up to three digits times this fill the precision.
         big = {5: 1, 15: 10**9 + 7, 10: 10**6 + 3, 38: 10**30 + 1, 76: 10**60 + 7}[type.precision]
-        for nulls in NULLS[:2] if id == "vortex.decimal_byte_parts" else NULLS:
+        for nulls in NULLS:
             if id == "vortex.decimal":
                 context = decimal.Context(prec=80)
                 values = [

@@ -9,7 +9,7 @@ use crossdock_memory_backend::Account;
 use crossdock_plugin_api::abi;
 
 use crate::common::table;
-use crate::{GPU, backend};
+use crate::{GPU, backend, turn};
 
 const PLAYING: &str = "CROSSDOCK_TEST_LAST_OWNER";
 const TOLD: &[u8] = b"all of it has been given back\n";
@@ -19,6 +19,7 @@ fn a_process_ends_after_what_its_reaper_is_at() {
     if backend("a_process_ends_after_what_its_reaper_is_at").is_none() {
         return;
     }
+    let _turn = turn();
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "at_exit::the_last_owner_is_the_reaper", "--nocapture"]);
     let output = child.env(PLAYING, "1").output().unwrap();

@@ -7,7 +7,7 @@ use crossdock_memory_backend::{Account, Backend, Faults, IpcDescription, Operati
 use crossdock_plugin_api::{Code, Device, Result, abi};
 
 use super::common::{Held, copy, table};
-use super::{GPU, backend, backend_with, content, skip};
+use super::{GPU, backend, backend_with, content, skip, turn};
 
 /// The description, in hexadecimal digits, in the environment of the other process.
 const DESCRIPTION: &str = "CROSSDOCK_TEST_IPC";
@@ -162,6 +162,7 @@ fn another_process_reads_after_the_event_what_was_exported_and_writes_into_it() 
     let refused = backend.open_ipc(&description).map(drop).unwrap_err();
     assert!(refused.message().contains("exported by this very process"), "{refused:?}");
 
+    let _turn = turn();
     let mut other = Command::new(std::env::current_exe().unwrap());
     other.args(["--exact", "ipc::the_other_process", "--nocapture"]);
     let digits: String = told.iter().map(|byte| format!("{byte:02x}")).collect();

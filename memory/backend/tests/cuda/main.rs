@@ -14,6 +14,7 @@ mod refusals;
 mod several;
 
 use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crossdock_memory_backend::{Backend, BackendBuilder};
 use crossdock_plugin_api::Device;
@@ -30,6 +31,12 @@ fn backend_with(test: &str, builder: BackendBuilder) -> Option<Backend> {
             None
         }
     }
+}
+
+/// For tests that start processes, which the driver refuses while others ask it for more than there is, and for those who ask.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Past what the test runner captures.

@@ -4,7 +4,7 @@ use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::{Code, Device, abi};
 
 use super::common::{add_one, copy, range_arg, table};
-use super::{GPU, backend, backend_with, skip};
+use super::{GPU, backend, backend_with, skip, turn};
 
 #[test]
 fn the_budget_holds_over_host_and_device_and_says_who_holds_what() {
@@ -30,6 +30,7 @@ fn the_budget_holds_over_host_and_device_and_says_who_holds_what() {
 #[test]
 fn more_than_the_device_has_is_out_of_memory_and_the_next_allocation_works() {
     let Some(backend) = backend("more_than_the_device_has") else { return };
+    let _turn = turn();
     let account = backend.account("greedy");
     let t = table(&account);
     let bytes = backend.cuda().unwrap().devices[0].memory_bytes as usize;
