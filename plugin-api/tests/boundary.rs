@@ -1,17 +1,21 @@
 //! A plugin linked in, called through nothing but the C structs, as a host would.
 
 #![allow(clippy::panic, clippy::unwrap_used)]
+
+mod common;
+
 use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{
-    BatchStream, BatchStreamHandle, BatchWriter, ByteSink, ByteSource, Call, CallSettings, Capsule, Code,
-    ColumnPlan, Device, Error, Exporter, Format, Host, Importer, Input, Instance, Options, Owned, Plugin,
-    Result, Sink, Source, Verdict, WriterHandle, abi, entry, export_stream, export_writer,
+    BatchStream, BatchWriter, ByteSink, ByteSource, Call, CallSettings, Capsule, Code, ColumnPlan, Device,
+    Error, Exporter, Format, Host, Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Source,
+    Verdict, abi, entry,
 };
+
+use common::batch;
 
 /// A host that counts its references and offers nothing.
 #[repr(C)]
@@ -377,30 +381,6 @@ impl ByteSink for Shared {
     }
 }
 
-/// A source whose reads panic.
-struct Panics;
-
-impl ByteSource for Panics {
-    fn name(&self) -> &str {
-        "panics"
-    }
-    fn len(&self) -> Option<u64> {
-        Some(8)
-    }
-    fn read_at(&self, _offset: u64, _to: &mut [u8]) -> Result<usize> {
-        panic!("the disk is upside down")
-    }
-}
-
-#[test]
-fn a_panic_of_the_host_s_is_told_as_its_own_fault_and_not_as_the_plugin_s() {
-    let source = Source::new(Arc::new(Panics));
-    let said = source.read_at(0, &mut [0; 4]).unwrap_err();
-    assert_eq!(said.code(), Code::INTERNAL);
-    assert!(said.message().contains("the host panicked: the disk is upside down"), "{said}");
-    assert_eq!(source.read_at(0, &mut [0; 4]).unwrap_err().code(), Code::INTERNAL, "later ones too");
-}
-
 #[test]
 fn a_writer_takes_its_sink_and_its_batches() {
     let host = counting_host();
@@ -419,71 +399,6 @@ fn a_writer_takes_its_sink_and_its_batches() {
     writer.finish(&call).unwrap();
     assert_eq!(*written.lock().unwrap(), b"the end");
     assert_eq!(Arc::strong_count(&written), 1, "the sink was released with its writer");
-}
-
-/// Fails once, and would go on.
-struct Once(bool);
-
-impl Once {
-    fn fails(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.0, true) { Ok(()) } else { Err(Error::bad_data("not this one")) }
-    }
-}
-
-impl BatchStream for Once {
-    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
-        Err(Error::unsupported("none"))
-    }
-    fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
-        self.fails().map(|()| Some(batch(&Arc::default())))
-    }
-}
-
-impl BatchWriter for Once {
-    fn write(&mut self, _call: &Call<'_>, _batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
-        self.fails().map(|()| Vec::new())
-    }
-    fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
-        Ok(Vec::new())
-    }
-}
-
-#[test]
-fn of_a_stream_or_a_writer_that_has_failed_nothing_more_is_had() {
-    let call = CallSettings::new(Device::CPU);
-    // SAFETY: made here, and nobody else has it.
-    let mut stream =
-        unsafe { BatchStreamHandle::from_raw(export_stream(Box::new(Once(false)), Poison::new())) };
-    assert_eq!(stream.next(&call).err().unwrap().message(), "not this one");
-    for _ in 0..2 {
-        assert_eq!(stream.next(&call).err().unwrap().message(), "get_next after a call that failed");
-    }
-    // SAFETY: as above.
-    let mut writer = unsafe { WriterHandle::from_raw(export_writer(Box::new(Once(false)), Poison::new())) };
-    let released = Arc::new(AtomicUsize::new(0));
-    assert_eq!(writer.write(&call, batch(&released)).err().unwrap().message(), "not this one");
-    assert_eq!(
-        writer.write(&call, batch(&released)).err().unwrap().message(),
-        "write after a call that failed"
-    );
-    assert_eq!(released.load(Ordering::SeqCst), 2, "batches are taken all the same");
-    assert_eq!(writer.finish(&call).err().unwrap().message(), "finish after a call that failed");
-}
-
-/// A batch whose release counts.
-fn batch(released: &Arc<AtomicUsize>) -> Owned<abi::Batch> {
-    unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-        // SAFETY: `private_data` is the Arc put there below; released once.
-        unsafe {
-            (*array).release = None;
-            Arc::from_raw((*array).private_data.cast::<AtomicUsize>()).fetch_add(1, Ordering::SeqCst);
-        }
-    }
-    let mut batch = abi::Batch::new();
-    batch.array.array.release = Some(release);
-    batch.array.array.private_data = Arc::into_raw(released.clone()).cast_mut().cast();
-    // SAFETY: made above.
-    unsafe { Owned::new(batch) }
 }
 
 #[test]
