@@ -27,6 +27,8 @@ pub(super) struct Decoded<'a> {
     /// For each node below it.
     pub given: Vec<Given>,
     pub schema: SchemaRef,
+    /// What it takes by itself, as far as its plugin says.
+    pub bytes: u64,
     pub by: By<'a>,
 }
 
@@ -143,9 +145,40 @@ pub(super) fn plan<'a>(
         };
         let schema =
             Arc::new(Schema::new(vec![Field::new("", field.data_type().clone(), field.is_nullable())]));
-        steps.push(Step::Decoded(Decoded { plugin, device, given, schema, by }));
+        let bytes = bytes.unwrap_or(0);
+        steps.push(Step::Decoded(Decoded { plugin, device, given, schema, bytes, by }));
+    }
+    let together = at_once(&steps);
+    if together > most_bytes {
+        return Err(ApiError::out_of_memory(format!(
+            "{}: its nodes would take {together} bytes together, more than the {most_bytes} that there are",
+            array.root()?.path()
+        )));
     }
     Ok(steps)
+}
+
+/// How many bytes the nodes take together when they take the most, as far as it is known before they are decoded: what is below a node
+/// goes once that is decoded, but where it lies in what comes out.
+fn at_once(steps: &[Step<'_>]) -> u64 {
+    let mut held = vec![0u64; steps.len()];
+    let (mut live, mut most) = (0u64, 0u64);
+    for (index, step) in steps.iter().enumerate().rev() {
+        let Step::Decoded(Decoded { given, schema, bytes, by, .. }) = step else { continue };
+        let own = if matches!(by, By::ProgramAbove(_)) { 0 } else { *bytes };
+        let decoded = given.iter().zip(index + 1..).filter(|(given, _)| **given == Given::Decoded);
+        let below = decoded.filter_map(|(_, at)| held.get_mut(at).map(std::mem::take));
+        let below = below.fold(0, u64::saturating_add);
+        live = live.saturating_add(own);
+        most = most.max(live);
+        let of_others = schema.fields().iter().any(|field| field.data_type().is_nested());
+        let kept = if own == 0 || of_others { below } else { 0 };
+        live = live.saturating_sub(below - kept);
+        if let Some(held) = held.get_mut(index) {
+            *held = own.saturating_add(kept);
+        }
+    }
+    most
 }
 
 /// What is above a node that is the source of its program.

@@ -1,9 +1,11 @@
 //! Nodes of `example.xor` that do not fit: an error each, which names the node and what is wrong with it.
 
 use arrow_schema::{DataType, Field};
+use crossdock::Host;
+use crossdock::memory::Backend;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
-use crossdock_tests::example_plugin;
+use crossdock_tests::{built, example_plugin};
 
 use crate::trees::{Node, session};
 
@@ -79,4 +81,35 @@ fn a_claim_beyond_all_memory_is_refused_before_anything_is_allocated() {
     let node = Node::xor(DataType::UInt64, &[0; 8], constant);
     let line = session.decode(node.tree(&session, Device::CPU)).expect_err("it was decoded").one_line();
     assert!(line.contains("example.xor") && line.contains("more than the"), "{line}");
+}
+
+#[test]
+fn claims_that_are_too_much_together_are_refused_before_anything_is_allocated() {
+    const VALUES: u64 = 50_000;
+    let backend = Backend::builder().limit_bytes(1 << 20).build();
+    let host = Host::builder().plugins(built()).backend(backend).build().unwrap();
+    let session = host.session().open().unwrap();
+    let columns = |n: usize| {
+        let column = || Node {
+            buffers: vec![vec![0x20, 1]],
+            ..Node::new("vortex.constant", DataType::UInt64, VALUES)
+        };
+        let fields: Vec<_> = (0..n).map(|i| Field::new(i.to_string(), DataType::UInt64, false)).collect();
+        let children = (0..n).map(|_| column()).collect();
+        let of_columns = DataType::Struct(fields.into());
+        Node { children, ..Node::new("vortex.struct", of_columns, VALUES) }
+    };
+    assert_eq!(session.decode(columns(2).tree(&session, Device::CPU)).unwrap().len(), VALUES as usize);
+    let line = session.decode(columns(3).tree(&session, Device::CPU)).expect_err("it was decoded").one_line();
+    assert!(line.contains("vortex.struct: its nodes would take 12") && line.contains("1048576"), "{line}");
+    // One after the other they fit: each is gone when the one above it is decoded.
+    let of = |below: Node| {
+        let (len, metadata) = (below.len, vec![0x20, 1]);
+        Node { metadata, children: vec![below], ..Node::new("fastlanes.for", DataType::UInt64, len) }
+    };
+    let mut chain = columns(1).children.remove(0);
+    for _ in 0..5 {
+        chain = of(chain);
+    }
+    assert_eq!(session.decode(chain.tree(&session, Device::CPU)).unwrap().len(), VALUES as usize);
 }
