@@ -148,7 +148,7 @@ impl Encoding for Encodings {
             plan.device = wanted;
         }
         if let Some(decoded) = kind.plan {
-            plan.decoded = decoded(&own)?;
+            plan.decoded = decoded(&own, plan.device)?;
         }
         Ok(plan)
     }

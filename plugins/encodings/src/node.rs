@@ -76,6 +76,11 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// Whether its type has nulls.
+    pub fn is_nullable(&self) -> bool {
+        self.field.is_nullable()
+    }
+
     /// It has so many children, and one more for its validity where its type has nulls; or not.
     ///
     /// Answers whether that one is there.

@@ -3,8 +3,9 @@
 use crossdock_plugin_api::{Error, Result};
 
 use super::bits::{self, Bits};
+use super::fastlanes;
 use super::wide::{self, Work};
-use super::words::{Index, same_len};
+use super::words::{Index, Word, same_len};
 
 /// How many codes are held against the dictionary before they are looked up.
 const BLOCK: usize = 1024;
@@ -28,18 +29,36 @@ pub fn take<C: Index, V: Copy>(
     if values.is_empty() {
         out.fill(null);
     }
-    wide::run(LookUp { valid, values }, codes, out)
+    wide::run(LookUp { valid, values, first: 0 }, codes, out)
+}
+
+/// Codes that are bit-packed.
+pub struct Packed<'a> {
+    /// All blocks.
+    pub bytes: &'a [u8],
+    /// Bits of each.
+    pub width: u32,
+    /// Where in its block the first of them is.
+    pub offset: usize,
+}
+
+/// Looks up packed codes, none of which is null, as [`take`] does: they are never all in memory.
+pub fn take_packed<C: Index + Word, V: Copy>(codes: &Packed<'_>, values: &[V], out: &mut [V]) -> Result<()> {
+    let look_up = |first| LookUp { valid: None, values, first };
+    fastlanes::unpack_through::<C, V, _>(codes.bytes, codes.width, codes.offset, out, look_up)
 }
 
 struct LookUp<'a, V> {
     valid: Option<Bits<'a>>,
     values: &'a [V],
+    /// The number of the first of these codes.
+    first: usize,
 }
 
 impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
     #[inline(always)]
     fn run(self, codes: &[C], out: &mut [V]) -> Result<()> {
-        let LookUp { valid, values } = self;
+        let LookUp { valid, values, first } = self;
         let names = values.len();
         let at_once = if valid.is_some() { WORD } else { BLOCK };
         for (i, (codes, out)) in codes.chunks(at_once).zip(out.chunks_mut(at_once)).enumerate() {
@@ -56,31 +75,48 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
                 let wrong =
                     |j: &usize| codes[*j].index() >= names && valid.is_none_or(|valid| valid.get(at(*j)));
                 match (0..codes.len()).find(wrong) {
-                    Some(j) => return Err(unknown(codes[j], at(j), names)),
+                    Some(j) => return Err(unknown(codes[j], first + at(j), names)),
                     // There are no values, and no code that names one.
                     None => continue,
                 }
             }
-            // SAFETY: the greatest of these codes is below `names`, and that is how many values there are.
-            let find = |code: C| unsafe { *values.get_unchecked(code.index()) };
-            // Eight of these would not stay in registers.
-            if size_of::<V>() > size_of::<u64>() {
-                for (code, out) in codes.iter().zip(out) {
-                    *out = find(*code);
-                }
-                continue;
-            }
-            let (codes, rest) = codes.as_chunks::<8>();
-            let (out, rest_out) = out.as_chunks_mut::<8>();
-            for (codes, out) in codes.iter().zip(out) {
-                *out = codes.map(find);
+            // Eight of wider ones would not stay in registers.
+            let in_eights = if size_of::<V>() > size_of::<u64>() { 0 } else { codes.len() / 8 * 8 };
+            let (codes, rest) = codes.split_at(in_eights);
+            let (out, rest_out) = out.split_at_mut(in_eights);
+            for (codes, out) in codes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
+                let [a, b, c, d, e, f, g, h] = *codes;
+                // Looked up before any is written, so that several go into one register. No closure: where it is called from
+                // several places it is not inlined.
+                // SAFETY: the greatest of these codes is below `names`, and that is how many values there are.
+                *out = unsafe {
+                    [
+                        named(values, a),
+                        named(values, b),
+                        named(values, c),
+                        named(values, d),
+                        named(values, e),
+                        named(values, f),
+                        named(values, g),
+                        named(values, h),
+                    ]
+                };
             }
             for (code, out) in rest.iter().zip(rest_out) {
-                *out = find(*code);
+                // SAFETY: as above.
+                *out = unsafe { named(values, *code) };
             }
         }
         Ok(())
     }
+}
+
+/// # Safety
+/// There are more values than the code says.
+#[inline(always)]
+unsafe fn named<C: Index, V: Copy>(values: &[V], code: C) -> V {
+    // SAFETY: by this function's own contract.
+    unsafe { *values.get_unchecked(code.index()) }
 }
 
 /// The codes that `word` has a bit for.
@@ -131,6 +167,26 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn packed_codes_are_looked_up_like_others(
+            codes in proptest::collection::vec(0u16..300, 1..3000), names in 1usize..300, offset in 0usize..1024
+        ) {
+            let values: Vec<u64> = (0..names as u64).map(|v| v * 3 + 1).collect();
+            let offset = offset.min(codes.len() - 1);
+            let greatest = codes.iter().max().map_or(0, |code| u16::BITS - code.leading_zeros());
+            let bytes = fastlanes::pack(&codes, greatest);
+            let (mut expected, mut got) = (vec![0; codes.len() - offset], vec![0; codes.len() - offset]);
+            // As a slice has it: blocks before its first one are left out.
+            let (blocks, offset_in) = (offset / 1024 * 128 * greatest as usize, offset % 1024);
+            let packed = Packed { bytes: &bytes[blocks..], width: greatest, offset: offset_in };
+            let taken = take(&codes[offset..], None, &values, 0, &mut expected);
+            let looked_up = take_packed::<u16, u64>(&packed, &values, &mut got);
+            prop_assert_eq!(looked_up.map_err(|error| error.message().to_owned()), taken.map_err(|error| error.message().to_owned()));
+            if codes[offset..].iter().all(|code| usize::from(*code) < names) {
+                prop_assert_eq!(got, expected);
+            }
+        }
+
         #[test]
         fn codes_are_looked_up_and_those_of_nulls_are_not(
             rows in proptest::collection::vec((any::<u8>(), any::<bool>()), 0..300), names in 1usize..300

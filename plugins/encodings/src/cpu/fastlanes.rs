@@ -53,6 +53,50 @@ pub fn unpack<T: Word, U: Copy>(
     Ok(())
 }
 
+/// The same, a block of values at a time: `make` gives the work that makes something of those from a place on, while they are where
+/// the processor has them at hand.
+pub(crate) fn unpack_through<T: Word, U: Copy, W: Work<T, U, Result<()>>>(
+    packed: &[u8],
+    width: u32,
+    offset: usize,
+    out: &mut [U],
+    make: impl Fn(usize) -> W,
+) -> Result<()> {
+    check::<T>(packed, width, offset, out.len())?;
+    let work = UnpackThrough { width, offset, make, of: PhantomData::<T> };
+    wide::run(work, packed.as_chunks().0, out)
+}
+
+struct UnpackThrough<T, M> {
+    width: u32,
+    offset: usize,
+    make: M,
+    of: PhantomData<T>,
+}
+
+impl<T: Word, U: Copy, W: Work<T, U, Result<()>>, M: Fn(usize) -> W> Work<[u8; ROW_BYTES], U, Result<()>>
+    for UnpackThrough<T, M>
+{
+    #[inline(always)]
+    fn run(self, rows: &[[u8; ROW_BYTES]], out: &mut [U]) -> Result<()> {
+        let Self { width, offset, make, .. } = self;
+        let (mut rest, mut skip, mut done) = (out, offset, 0);
+        let mut block = [T::default(); BLOCK];
+        let mut rows = rows.chunks_exact((width as usize).max(1));
+        while !rest.is_empty() {
+            // Values of no bits have no rows, and are 0.
+            if let Some(rows) = rows.next() {
+                unpack_block(rows, width, &mut block, |v| v);
+            }
+            let (now, later) = rest.split_at_mut(rest.len().min(BLOCK - skip));
+            let n = now.len();
+            make(done).run(&block[skip..skip + n], now)?;
+            (rest, skip, done) = (later, 0, done + n);
+        }
+        Ok(())
+    }
+}
+
 /// What [`unpack`] refuses, for those who unpack elsewhere.
 pub fn check<T: Word>(packed: &[u8], width: u32, offset: usize, len: usize) -> Result<()> {
     if width > T::BITS {

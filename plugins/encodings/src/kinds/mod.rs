@@ -12,13 +12,13 @@ pub(crate) mod slots;
 pub(crate) mod strings;
 
 use crossdock_arrays::DeviceArray;
-use crossdock_plugin_api::Result;
+use crossdock_plugin_api::{Device, Result};
 
 use crate::job::Job;
 use crate::node::Node;
 
-/// For each of the nodes below one, in pre-order, whether it is to be decoded.
-type Plan = fn(&Node<'_>) -> Result<Vec<bool>>;
+/// For each of the nodes below one, in pre-order, whether it is to be given decoded where the one is decoded on this device.
+type Plan = fn(&Node<'_>, Device) -> Result<Vec<bool>>;
 
 /// How the nodes of one id are decoded on the host.
 pub struct Kind {

@@ -2,7 +2,7 @@
 
 use arrow_schema::DataType;
 use crossdock_arrays::DeviceArray;
-use crossdock_plugin_api::Result;
+use crossdock_plugin_api::{Device, Result};
 
 use super::chain::{self, BIT_PACKED, Chain, FRAME, Patched, ZIGZAG};
 use super::{Kind, fixed_size};
@@ -41,7 +41,7 @@ fn flags(node: &Node<'_>) -> Vec<bool> {
     vec![false; node.raw.end() - node.raw.index() - 1]
 }
 
-fn plan_integers(node: &Node<'_>) -> Result<Vec<bool>> {
+fn plan_integers(node: &Node<'_>, _: Device) -> Result<Vec<bool>> {
     let mut decoded = flags(node);
     Chain::new(Node::new(node.raw)?)?.plan(node, &mut decoded);
     Ok(decoded)
@@ -80,7 +80,7 @@ fn check_alp(node: &Node<'_>) -> Result<()> {
     alp.patches.map_or(Ok(()), |patches| patches.check(node, 1, node.data_type()))
 }
 
-fn plan_alp(node: &Node<'_>) -> Result<Vec<bool>> {
+fn plan_alp(node: &Node<'_>, _: Device) -> Result<Vec<bool>> {
     let mut decoded = flags(node);
     Chain::new(node.child(0)?)?.plan(node, &mut decoded);
     for patches in node.raw.children().skip(1) {

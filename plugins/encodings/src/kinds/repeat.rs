@@ -2,7 +2,7 @@
 
 use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
-use crossdock_plugin_api::{EncodedNode, Result};
+use crossdock_plugin_api::{Device, EncodedNode, Result};
 
 use super::slots::{self, Slot, Source, by_integers, by_width};
 use super::{Kind, fixed_size};
@@ -13,10 +13,10 @@ use crate::nested;
 use crate::node::{Node, in_node};
 use crate::single::{self, One, one};
 use crate::validity::Validity;
-use crate::wire::metadata::{Dict, RunEnd, Sequence, Sparse};
+use crate::wire::metadata::{BitPacked, Dict, RunEnd, Sequence, Sparse};
 use crate::wire::scalar::Scalar;
 
-use super::chain::ptype;
+use super::chain::{BIT_PACKED, check_bit_packed, ptype};
 
 pub(crate) const DICTIONARY: &str = "vortex.dict";
 pub(crate) const RUNS: &str = "vortex.runend";
@@ -49,7 +49,21 @@ pub(crate) fn in_runs<'a>(node: &Node<'a>) -> Result<Option<Node<'a>>> {
     Ok(Some(codes))
 }
 
-fn plan_dict(node: &Node<'_>) -> Result<Vec<bool>> {
+/// The codes, if they are packed and nothing else: the host looks them up as it unpacks them.
+fn packed_codes<'a>(node: &Node<'a>) -> Result<Option<(Node<'a>, BitPacked)>> {
+    let (codes, values) = (node.child(0)?, node.child(1)?);
+    let is_plain = codes.raw.encoding() == BIT_PACKED && codes.raw.n_children() == 0 && !values.is_nullable();
+    // Wider values are not looked up faster so.
+    let is_narrow = matches!(slots::slot(node), Some(Slot::Bytes(1 | 2 | 4 | 8)));
+    if !is_plain || !is_narrow || !codes.data_type().is_unsigned_integer() {
+        return Ok(None);
+    }
+    check_bit_packed(&codes)?;
+    let packed = in_node(&codes, BitPacked::read(codes.metadata(), ptype(&codes)?, codes.len))?;
+    Ok(Some((codes, packed)))
+}
+
+fn plan_dict(node: &Node<'_>, on: Device) -> Result<Vec<bool>> {
     let mut decoded = vec![false; node.raw.end() - node.raw.index() - 1];
     let mut set = |child: EncodedNode<'_>| {
         let place = decoded.get_mut(child.index() - node.raw.index() - 1);
@@ -57,6 +71,7 @@ fn plan_dict(node: &Node<'_>) -> Result<Vec<bool>> {
     };
     match in_runs(node)? {
         Some(codes) => codes.raw.children().for_each(&mut set),
+        None if on == Device::CPU && packed_codes(node)?.is_some() => {}
         None => set(node.raw.child(0)?),
     }
     set(node.raw.child(1)?);
@@ -81,7 +96,36 @@ pub(crate) fn by_codes(job: &Job<'_>, named: Named, expanded: Expanded) -> Resul
 }
 
 fn dict(job: &Job<'_>) -> Result<DeviceArray> {
-    by_codes(job, named, expanded)
+    let packed = if job.child(0).is_err() { packed_codes(&job.node)? } else { None };
+    match packed {
+        Some((codes, packed)) => unpacked(job, &codes, &packed, job.child(1)?),
+        None => by_codes(job, named, expanded),
+    }
+}
+
+/// The value that each packed code names.
+fn unpacked(
+    job: &Job<'_>,
+    codes: &Node<'_>,
+    packed: &BitPacked,
+    values: &DeviceArray,
+) -> Result<DeviceArray> {
+    let bytes = job.take_buffer_of(codes.raw, 0, 1)?;
+    let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
+    let bytes: &[u8] = bytes.as_ref().map_or(&[], |view| view);
+    let packed = dictionary::Packed { bytes, width: packed.bit_width, offset: packed.offset as usize };
+    let source = Source::of(job, values)?;
+    let slots = by_width!(job, job.node.width()?, V => {
+        let values = source.slots::<V>()?;
+        job.make_values(job.node.len, |to: &mut [V]| match codes.width()? {
+            1 => dictionary::take_packed::<u8, V>(&packed, values, to),
+            2 => dictionary::take_packed::<u16, V>(&packed, values, to),
+            4 => dictionary::take_packed::<u32, V>(&packed, values, to),
+            _ => dictionary::take_packed::<u64, V>(&packed, values, to),
+        })
+    });
+    let slots = slots.map_err(|error| error.context(job.node.raw.path()))?;
+    slots::array(job, slots, source.data(), Validity::all())
 }
 
 /// The value that each code names.
