@@ -201,7 +201,17 @@ def decoding(numpy, pyarrow):
         "i64, 50 values": random.choice(random.integers(0, 10**12, 50), rows),
         "i64, runs of 64": numpy.repeat(random.integers(0, 10**9, rows // 64), 64),
         "i64, a sequence": numpy.arange(rows) * 3,
+        "i64, signs": numpy.where(random.random(rows) < 0.02, -(10**15), 1) * random.integers(0, 2000, rows),
+        "i64, mostly the same": numpy.where(random.random(rows) < 0.01, random.integers(0, 10**9, rows), 7),
+        "f64, runs of 64": numpy.repeat(random.random(rows // 64), 64),
+        "bool": random.random(rows) < 0.3,
+        "i64, a tenth null": pyarrow.array(random.integers(0, 1 << 17, rows), mask=random.random(rows) < 0.1),
+        "timestamps of whole hours": pyarrow.array(random.integers(0, 10**5, rows) * 3600 * 10**6).view(
+            pyarrow.timestamp("us")
+        ),
+        "decimals of 2 places": pyarrow.array(random.integers(0, 10**6, rows)).cast(pyarrow.decimal128(19, 0)),
         "text, 5,000 addresses": addresses(5000),
+        "text, hexadecimal": pyarrow.array([f"{n:x}" for n in random.integers(0, 2**32, rows)]),
         "text, a million addresses": addresses(1_000_000),
     }
     session = cd.Session(threads=1)
