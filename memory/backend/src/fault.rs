@@ -12,11 +12,13 @@ pub enum Operation {
     Copy,
     /// A kernel's launch.
     Launch,
+    /// The recording of an event.
+    Event,
 }
 
 /// A fault plan. Clones are one plan: keep one and hand the other to [`crate::BackendBuilder::faults`].
 #[derive(Clone, Default)]
-pub struct Faults(Arc<[Counter; 3]>);
+pub struct Faults(Arc<[Counter; 4]>);
 
 #[derive(Default)]
 struct Counter {
@@ -51,11 +53,12 @@ impl Faults {
     }
 
     fn counter(&self, operation: Operation) -> &Counter {
-        let [allocate, copy, launch] = &*self.0;
+        let [allocate, copy, launch, event] = &*self.0;
         match operation {
             Operation::Allocate => allocate,
             Operation::Copy => copy,
             Operation::Launch => launch,
+            Operation::Event => event,
         }
     }
 }

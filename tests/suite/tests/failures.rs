@@ -126,7 +126,7 @@ fn memory_copies_and_kernels_that_fail() {
     for route in ROUTES {
         let input = route.input(folder.path());
         for device in route.devices() {
-            for operation in [Operation::Allocate, Operation::Copy, Operation::Launch] {
+            for operation in [Operation::Allocate, Operation::Copy, Operation::Launch, Operation::Event] {
                 let faults = Faults::new();
                 let host = host(faults.clone());
                 let session = session(&host, *device, &CancelFlag::new());

@@ -100,7 +100,7 @@ fn words(error: &dyn std::error::Error) -> String {
 /// Every failure of the memory, at its every occurrence: an error, no leak, and the next conversion works.
 #[test]
 fn a_failure_anywhere_is_an_error_and_leaks_nothing() {
-    for operation in [Operation::Allocate, Operation::Copy, Operation::Launch] {
+    for operation in [Operation::Allocate, Operation::Copy, Operation::Launch, Operation::Event] {
         let faults = Faults::new();
         let host = host(Way::Loaded, faults.clone());
         let session = session(&host, Device::UNTOUCHABLE);

@@ -8,6 +8,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 use super::Account;
 use crate::cuda::{CudaEvent, Job, Platform};
 use crate::device::{DeviceBackend, Stream};
+use crate::fault::Operation;
 use crate::vtable::Call;
 
 impl Account {
@@ -153,6 +154,7 @@ impl Account {
     pub(crate) unsafe fn event_record(&self, stream: *mut abi::Stream) -> Result<*mut abi::Event> {
         // SAFETY: by this function's own contract.
         let (device, stream) = unsafe { self.on_stream(stream) }?;
+        self.backend.fault(Operation::Event, "event_record")?;
         let event = device.event_record(stream)?;
         if !event.is_null() {
             self.backend.extend(&self.page, stream.device_index);
