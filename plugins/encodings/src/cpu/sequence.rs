@@ -25,10 +25,15 @@ impl<T: Word> Work<(), T> for Rise<T> {
         let Rise { mut base, rises, step } = self;
         let (chunks, rest) = out.as_chunks_mut::<LANES>();
         for chunk in chunks {
-            *chunk = rises.map(|rise| base.plus(rise));
+            // No closure, which may come to be called for each value.
+            for lane in 0..LANES {
+                chunk[lane] = base.plus(rises[lane]);
+            }
             base = base.plus(step);
         }
-        rest.iter_mut().zip(rises).for_each(|(out, rise)| *out = base.plus(rise));
+        for (out, rise) in rest.iter_mut().zip(rises) {
+            *out = base.plus(rise);
+        }
     }
 }
 
