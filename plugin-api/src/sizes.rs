@@ -59,7 +59,7 @@ told! {
     "crossdock_memory" Memory,
 }
 
-/// What the metadata of every ABI version begins with, 1.0 or not: all before its name.
+/// Bytes that the metadata of every ABI version, older ones too, begin with: all before the name.
 pub const META_HEAD: usize = offset_of!(PluginMeta, name);
 
 /// The shortest `crossdock_plugin_meta`: all but the sizes, of which it may list as many as it has.

@@ -86,8 +86,7 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
             let (out, rest_out) = out.split_at_mut(in_eights);
             for (codes, out) in codes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
                 let [a, b, c, d, e, f, g, h] = *codes;
-                // Looked up before any is written, so that several go into one register. No closure: where it is called from
-                // several places it is not inlined.
+                // No closure: where it is called from several places it is not inlined.
                 // SAFETY: the greatest of these codes is below `names`, and that is how many values there are.
                 *out = unsafe {
                     [
