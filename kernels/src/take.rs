@@ -185,8 +185,9 @@ impl<'a> Checks<'a> {
             JobArg::Value(width_bytes as u64),
             JobArg::Cells(cell, 1),
         ];
-        // Each warp searches for its first run; as many as these even out that some take longer.
-        self.push(&EXPAND_RUNS, warps(len.div_ceil(EXPANDED), 12), args)?;
+        // Each warp searches for its first run, which costs less than that warps far apart write at the same time: with few
+        // pieces each, those that run together are next to each other.
+        self.push(&EXPAND_RUNS, warps(len.div_ceil(EXPANDED), 48), args)?;
         Ok(cell)
     }
 }
