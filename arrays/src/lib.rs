@@ -33,7 +33,7 @@ pub use call::call_stream;
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
-pub use nulls::count_nulls;
+pub use nulls::{count_nulls, forbidden_nulls};
 pub use print::{cells, format_batch, header, lines};
 pub use validate::{Level, validate};
 

@@ -200,6 +200,27 @@ fn a_list_view_that_begins_or_counts_below_zero_is_refused() {
     }
 }
 
+/// One map of two entries, of which the second is null as a whole, or has no key.
+fn map(s: &Stream, entry_is_null: bool) -> DeviceArray {
+    let bits = || buffer(s, &[0b01]);
+    let key =
+        array(DataType::Int32, 2, vec![if entry_is_null { None } else { bits() }, i32s(s, &[1, 2])], vec![]);
+    let fields = [Field::new("key", DataType::Int32, false), Field::new("value", DataType::Int32, true)];
+    let entries = DataType::Struct(fields.into_iter().collect());
+    let validity = if entry_is_null { bits() } else { None };
+    let children = vec![key, numbers(s, 2)];
+    let rows = array(entries.clone(), 2, vec![validity], children);
+    let t = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+    array(t, 1, vec![None, i32s(s, &[0, 2])], vec![rows])
+}
+
+#[test]
+fn a_map_with_a_null_entry_or_key_is_refused() {
+    let words = "1 entries or keys of a map are null, Arrow's maps have none";
+    refused(&format!("column c: {words}"), |s| map(s, true));
+    refused(&format!("column c: {words}"), |s| map(s, false));
+}
+
 #[test]
 fn the_path_of_a_nested_column_is_named() {
     refused("column c.item.deep[0]: the text is not UTF-8", |s| {

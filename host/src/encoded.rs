@@ -1,7 +1,7 @@
 //! Encoded arrays that are not decoded yet: as bytes, and what they are.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, export_field, import_field_ref};
@@ -78,17 +78,12 @@ impl Session {
     /// # Errors
     /// As [`Session::encoded_type`].
     pub fn with_arrow_types(&self, array: EncodedArray) -> Result<EncodedArray> {
-        let failed = |error| Error::data("cannot tell the types of an encoded array", error);
-        // Trees repeat few types.
-        let mut types: HashMap<Vec<u8>, Field> = HashMap::new();
+        if (0..array.n_nodes()).all(|i| array.node(i).is_ok_and(|node| node.dtype().is_none())) {
+            return Ok(array);
+        }
         with_types(array, |node| {
-            let field = match node.dtype().and_then(|dtype| types.get(dtype)) {
-                Some(known) => known.clone(),
-                None => self.encoded_type(node)?,
-            };
-            let schema = export_field(&field).map_err(failed)?;
-            types.extend(node.dtype().map(|dtype| (dtype.to_vec(), field)));
-            Ok(LogicalType::Schema(schema))
+            let schema = export_field(&self.encoded_type(node)?);
+            schema.map(LogicalType::Schema).map_err(untold)
         })
     }
 
@@ -97,7 +92,6 @@ impl Session {
     /// # Errors
     /// As [`Session::encode_as_it_is`].
     pub fn with_vortex_types(&self, array: EncodedArray) -> Result<EncodedArray> {
-        let failed = |error| Error::data("cannot tell the types of an encoded array", error);
         let all = (0..array.n_nodes()).all(|i| array.node(i).is_ok_and(|node| node.dtype().is_some()));
         if all {
             return Ok(array);
@@ -113,37 +107,80 @@ impl Session {
             }
             // An exporter writes the types of arrays without values too.
             let none = self.encode_as_it_is(&Arc::new(Schema::new(vec![field.clone()])), &[])?;
-            let dtype = none.root().map_err(failed)?.dtype().unwrap_or_default().to_vec();
+            let dtype = none.root().map_err(untold)?.dtype().unwrap_or_default().to_vec();
             types.insert(field, dtype.clone());
             Ok(LogicalType::Dtype(dtype))
         })
     }
 
-    /// A node's type, whoever wrote it; without a name.
+    /// A node's type, whoever wrote it.
     ///
     /// # Errors
     /// [`Error::Usage`] where it is as Vortex writes types and no plugin of the session reads those; [`Error::Data`] and
     /// [`Error::Plugin`] where it is none.
     pub fn encoded_type(&self, node: EncodedNode<'_>) -> Result<Field> {
-        let failed = |error| Error::data("cannot tell the type of an encoded array", error);
-        let Some(dtype) = node.dtype() else {
+        match node.dtype() {
+            Some(dtype) => self.vortex_type(node.encoding(), dtype),
             // SAFETY: a node has a schema, which lives as long as its array, or a dtype.
-            return node.schema().and_then(|schema| unsafe { import_field_ref(schema) }).map_err(failed);
-        };
+            None => node.schema().and_then(|schema| unsafe { import_field_ref(schema) }).map_err(untold),
+        }
+    }
+
+    /// What a type is that Vortex wrote of a node of `encoding`, which errors name; without a name.
+    ///
+    /// # Errors
+    /// As [`Session::encoded_type`].
+    pub fn vortex_type(&self, encoding: &str, dtype: &[u8]) -> Result<Field> {
+        let types = self.vortex_types();
+        if let Some(known) = types.get(dtype) {
+            return Ok(known);
+        }
         // A node of this type and nothing else: an importer tells its batches' types before it decodes anything.
         let alone = NodeParts {
-            encoding: node.encoding().to_owned(),
+            encoding: encoding.to_owned(),
             logical_type: LogicalType::Dtype(dtype.to_vec()),
-            length: node.length(),
+            length: 0,
             metadata: Vec::new(),
             n_buffers: 0,
             n_children: 0,
         };
-        let alone = EncodedArray::new(vec![alone], Vec::new()).map_err(failed)?;
+        let alone = EncodedArray::new(vec![alone], Vec::new()).map_err(untold)?;
         let capsule = Capsule::new(alone.into_raw());
         let reader = self.capsule_format(FORMAT, Way::In)?.read(vec![capsule], None, &Options::new())?;
-        let none = || failed(ApiError::internal("its importer gave no column"));
-        reader.schema().fields().first().map(|field| field.as_ref().clone()).ok_or_else(none)
+        let none = || untold(ApiError::internal("its importer gave no column"));
+        let field = reader.schema().fields().first().map(|field| field.as_ref().clone()).ok_or_else(none)?;
+        types.remember(dtype, &field);
+        Ok(field)
+    }
+}
+
+fn untold(error: ApiError) -> Error {
+    Error::data("cannot tell the types of an encoded array", error)
+}
+
+/// Types that plugins have read for a session, by what Vortex wrote: arrays repeat few, and reading one takes longer than
+/// decoding a small array.
+#[derive(Default)]
+pub(crate) struct VortexTypes(Mutex<HashMap<Vec<u8>, Field>>);
+
+impl VortexTypes {
+    /// So many are remembered, none of more bytes; nobody has more than that for long.
+    const MOST: usize = 256;
+    const MOST_BYTES: usize = 4096;
+
+    fn get(&self, dtype: &[u8]) -> Option<Field> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(dtype).cloned()
+    }
+
+    fn remember(&self, dtype: &[u8], field: &Field) {
+        if dtype.len() > Self::MOST_BYTES {
+            return;
+        }
+        let mut types = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if types.len() >= Self::MOST {
+            types.clear();
+        }
+        types.insert(dtype.to_vec(), field.clone());
     }
 }
 

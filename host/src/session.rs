@@ -9,6 +9,7 @@ use crossdock_plugin_api::{
     Result as ApiResult, SessionSettings, Validate, abi,
 };
 
+use crate::encoded::VortexTypes;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::host_object::HostObject;
@@ -44,6 +45,7 @@ struct Inner {
     stream: Stream,
     /// An instance of each plugin that can be loaded, to ask for their formats.
     plugins: List<Plugin>,
+    vortex_types: VortexTypes,
     /// Who decodes for its plugins in its place.
     decoder: Option<Arc<Decoder>>,
 }
@@ -130,6 +132,7 @@ impl SessionBuilder {
             account,
             stream,
             plugins: List::default(),
+            vortex_types: VortexTypes::default(),
             decoder: self.decoder,
         };
         Ok(Session { inner: Arc::new(inner), cancel: self.cancel })
@@ -191,6 +194,10 @@ impl Session {
 
     pub(crate) fn other_decoder(&self) -> Option<&Decoder> {
         self.inner.decoder.as_deref()
+    }
+
+    pub(crate) fn vortex_types(&self) -> &VortexTypes {
+        &self.inner.vortex_types
     }
 
     pub(crate) fn account(&self) -> &Account {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use crossdock::source::Input;
-use crossdock_plugin_api::{EncodedArray as Tree, Named, abi};
+use crossdock_plugin_api::{EncodedArray as Tree, LogicalType, Named, abi};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -57,7 +57,9 @@ fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> P
     if name_of(object).is_some_and(|name| name.as_bytes() == abi::EncodedArray::NAME.to_bytes()) {
         return in_capsule(object);
     }
-    if let Some(tree) = vortex_in::flatten(object, "encoded")? {
+    if let Some(tree) =
+        vortex_in::flatten(object, "encoded", |_, dtype| Ok(LogicalType::Dtype(dtype.to_vec())))?
+    {
         return Ok(tree);
     }
     let Ok(bytes) = BufferSource::new(object) else {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use crossdock::registry::Way;
-use crossdock_plugin_api::{Capsule, EncodedArray, EncodedBuffers, LogicalType, NodeParts, Options};
+use crossdock_arrays::export_field;
+use crossdock_plugin_api::{EncodedArray, EncodedBuffers, LogicalType, NodeParts};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -20,7 +20,12 @@ const MOST_NODES: usize = 1 << 20;
 
 /// A column of an array that speaks the protocol.
 pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
-    let Some(array) = flatten(object, "from_vortex")? else {
+    // What is decoded at once is given the types that its nodes are decoded by.
+    let typed = |encoding: &str, dtype: &[u8]| {
+        let field = py.detach(|| shared.session.vortex_type(encoding, dtype)).or_raise()?;
+        export_field(&field).map(LogicalType::Schema).or_raise()
+    };
+    let Some(array) = flatten(object, "from_vortex", typed)? else {
         return Err(PyTypeError::new_err(format!(
             "from_vortex: a {} has no __vortex_array_metadata__, expected an array of vortex; for Arrow's objects there is \
              from_arrow",
@@ -32,23 +37,22 @@ pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
 
 /// A column of a tree, decoded by the plugins that the session has.
 pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyResult<Column> {
-    let format = shared.format("encoded-array", Way::In).or_raise()?;
+    let session = &shared.session;
     let table = py.detach(|| {
-        let capsule = Capsule::new(array.into_raw());
-        let mut reader = format.read(vec![capsule], None, &Options::new())?;
-        let schema = reader.schema().clone();
-        let mut batches = Vec::new();
-        while let Some(batch) = reader.next()? {
-            batches.push(batch);
-        }
-        crossdock::Table::from_batches(&shared.session, schema, batches)
+        let batch = session.decode(session.with_arrow_types(array)?)?;
+        crossdock::Table::from_batches(session, batch.schema().clone(), vec![batch])
     });
     Ok(Column::new(table.or_raise()?, shared.clone()))
 }
 
 /// The tree in pre-order, as `who` asks for it; `None` for what does not speak the protocol. Each buffer is taken out of its
-/// capsule: what an object gave is good for one call.
-pub fn flatten(object: &Bound<'_, PyAny>, who: &str) -> PyResult<Option<EncodedArray>> {
+/// capsule: what an object gave is good for one call. `typed` makes of an id and its type, as
+/// Vortex writes it, what the tree is to have.
+pub fn flatten(
+    object: &Bound<'_, PyAny>,
+    who: &str,
+    typed: impl Fn(&str, &[u8]) -> PyResult<LogicalType>,
+) -> PyResult<Option<EncodedArray>> {
     let py = object.py();
     let Some(method) = object.getattr_opt(intern!(py, "__vortex_array_metadata__"))? else {
         return Ok(None);
@@ -79,9 +83,10 @@ pub fn flatten(object: &Bound<'_, PyAny>, who: &str) -> PyResult<Option<EncodedA
             buffers.push(take(buffer).map_err(|error| wrong("its buffers", error))?);
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let logical_type = typed(&encoding, dtype.as_bytes()).map_err(|error| wrong("its type", error))?;
         parts.push(NodeParts {
             encoding,
-            logical_type: LogicalType::Dtype(dtype.as_bytes().to_vec()),
+            logical_type,
             length,
             metadata: metadata.as_bytes().to_vec(),
             n_buffers: count(own.len()),

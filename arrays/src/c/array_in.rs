@@ -3,10 +3,11 @@
 
 use std::ffi::c_void;
 
-use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use crossdock_memory::{Buffer, Device, Error, ForeignOwner, Memory, Ready, Result, Stream};
 use crossdock_plugin_api::{Owned, abi};
 
+use super::import_schema_ref;
 use super::metadata;
 use super::plain::{is_plain, plain_columns};
 use super::streams_in::on_cpu;
@@ -35,6 +36,10 @@ fn import(
     on: Option<&Stream>,
 ) -> Result<DeviceBatch> {
     let ready = on.map_or(Ok(Ready::Now), |stream| moment(&raw.array, stream))?;
+    if raw.schema.release.is_some() {
+        // SAFETY: `Owned` vouches for the batch, and so for its schema.
+        held_to(schema, &unsafe { import_schema_ref(&raw.schema) }?)?;
+    }
     let plain = plain_columns(&raw, schema);
     let raw = raw.into_raw();
     // SAFETY: both halves were the `Owned` batch's, which is gone; each is released on its own.
@@ -59,6 +64,28 @@ fn import(
             Ok(batch.with_metadata(metadata::read(raw.metadata)?))
         }
     }
+}
+
+/// A batch that tells its own types has those that it is taken for.
+fn held_to(expected: &Schema, told: &Schema) -> Result<()> {
+    let types = |schema: &Schema| {
+        let types = schema.fields().iter().map(|field| field.data_type().to_string());
+        types.collect::<Vec<_>>().join(", ")
+    };
+    let same = expected.fields().len() == told.fields().len()
+        && expected
+            .fields()
+            .iter()
+            .zip(told.fields())
+            .all(|(e, t)| e.data_type().equals_datatype(t.data_type()));
+    if same {
+        return Ok(());
+    }
+    Err(Error::bad_data(format!(
+        "a batch's own schema has [{}], expected [{}]",
+        types(told),
+        types(expected)
+    )))
 }
 
 /// A batch of plain columns, of which it is known where the values of each begin.

@@ -1,5 +1,6 @@
 //! What there is to check, and the launch of each check.
 
+use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Offsets};
 use crossdock_memory::{Buffer, Result};
 
@@ -18,6 +19,8 @@ pub(super) struct Check<'a> {
 pub(super) enum Rule<'a> {
     /// The bitmap has so many zeros.
     NullCount { validity: &'a Buffer, claimed: usize },
+    /// The bitmap has no zeros: of a map's entries and keys none is null.
+    NoNulls { validity: &'a Buffer },
     /// Offsets rise, up to `limit`.
     Offsets { offsets: &'a Buffer, width: usize, limit: u64 },
     /// Text is UTF-8. Comes right after the check of its offsets.
@@ -50,7 +53,9 @@ impl<'a> Check<'a> {
         let validity = array.validity().map(|bits| (bits, first));
         let entries = |buffer, width_bytes| Offsets { buffer, width_bytes, first, len };
         match &self.rule {
-            Rule::NullCount { validity, .. } => checks.null_count(validity, first, len),
+            Rule::NullCount { validity, .. } | Rule::NoNulls { validity } => {
+                checks.null_count(validity, first, len)
+            }
             Rule::Offsets { offsets, width, limit } => checks.offsets(entries(offsets, *width), *limit),
             Rule::Utf8 { offsets, width, data } => {
                 checks.utf8(entries(offsets, *width), before, data, validity)
@@ -78,6 +83,13 @@ fn collect<'a>(path: &str, array: &'a DeviceArray, checks: &mut Vec<Check<'a>>) 
                 (ends.buffers().get(1), ends.layout().kind(1).and_then(BufferKind::width))
         {
             add(ends, Rule::RunEnds { ends: buffer, width, covered: (array.offset() + array.len()) as u64 });
+        }
+    }
+    if let (DataType::Map(..), Some(entries)) = (array.data_type(), array.children().first()) {
+        for array in std::iter::once(entries).chain(entries.children().first()) {
+            if let (Some(validity), false) = (array.validity(), array.is_empty()) {
+                add(array, Rule::NoNulls { validity });
+            }
         }
     }
     for (field, child) in array.layout().children.iter().zip(array.children()) {

@@ -19,6 +19,11 @@ impl Check<'_> {
                     .wrong(None, format!("its null count is {claimed}, its validity bitmap has {counted}")))
             };
         }
+        if let Rule::NoNulls { .. } = self.rule {
+            let counted = found.count(at);
+            let words = || format!("{counted} entries or keys of a map are null, Arrow's maps have none");
+            return if counted == 0 { Ok(()) } else { Err(self.wrong(None, words())) };
+        }
         let Some(index) = found.first_wrong(at) else { return Ok(()) };
         let index = index as usize;
         let what = self.explain(index, stream)?;
@@ -40,7 +45,7 @@ impl Check<'_> {
             Ok(integer(&view, 0, width, signed).unwrap_or(0))
         };
         Ok(match &self.rule {
-            Rule::NullCount { .. } => String::new(),
+            Rule::NullCount { .. } | Rule::NoNulls { .. } => String::new(),
             Rule::Offsets { offsets, width, limit } => {
                 let least = if index == 0 { 0 } else { at(offsets, place - 1, *width, true)? };
                 let got = at(offsets, place, *width, true)?;

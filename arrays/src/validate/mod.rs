@@ -22,7 +22,7 @@ pub enum Level {
 /// array.
 ///
 /// [`Level::Layout`] finds nothing new: no batch exists that was not checked so when it was made. [`Level::Full`] looks
-/// at null counts, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
+/// at null counts, maps' entries and keys, which are not null, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
 /// dictionary keys, type ids, dense offsets and run ends. Each kernel is
 /// launched once for all columns, and one copy brings back what they found;
 /// sizes that are unknown are resolved first.

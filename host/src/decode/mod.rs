@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crossdock_arrays::{DeviceBatch, Level, call_stream, export_batch, import_result, validate};
+use crossdock_arrays::{
+    DeviceBatch, Level, call_stream, export_batch, forbidden_nulls, import_result, validate,
+};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{
     Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
@@ -287,7 +289,7 @@ fn run_programs(
     Ok(batch)
 }
 
-/// What came out is as long as the node said, and has nulls only where its type allows any.
+/// What came out is as long as the node said, and has nulls only where its type allows any, at every level.
 fn held_to_its_word(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream) -> ApiResult<()> {
     if batch.len() as u64 != node.length() {
         return Err(ApiError::bad_data(format!(
@@ -296,14 +298,9 @@ fn held_to_its_word(node: EncodedNode<'_>, batch: &DeviceBatch, stream: &Stream)
             node.length()
         )));
     }
-    let nullable = batch.schema().fields().iter().all(|field| field.is_nullable());
-    for column in batch.columns() {
-        if !nullable && column.buffers().first().is_some_and(Option::is_some) {
-            let nulls = column.count_nulls(stream)?;
-            if nulls > 0 && column.layout().has_validity {
-                return Err(ApiError::bad_data(format!("{nulls} nulls came out, its type has none")));
-            }
-        }
+    if let Some((path, nulls)) = forbidden_nulls(batch, stream)? {
+        let which = if path.is_empty() { String::new() } else { format!(" in its '{path}'") };
+        return Err(ApiError::bad_data(format!("{nulls} nulls came out{which}, its type has none")));
     }
     Ok(())
 }

@@ -143,8 +143,7 @@ pub(super) fn plan<'a>(
                 if above.is_some() { By::ProgramAbove(program) } else { By::Program(program) }
             }
         };
-        let schema =
-            Arc::new(Schema::new(vec![Field::new("", field.data_type().clone(), field.is_nullable())]));
+        let schema = Arc::new(Schema::new(vec![field.with_name("")]));
         let bytes = bytes.unwrap_or(0);
         steps.push(Step::Decoded(Decoded { plugin, device, given, schema, bytes, by }));
     }

@@ -21,7 +21,8 @@ pub fn take(job: &Job<'_>, array: &DeviceArray, rows: UInt64Array) -> Result<Dev
     // Arrow's kernels take memory that nobody was asked for: one long list may be named very often.
     let each = rows.iter().map(|row| row.map_or(0, |row| bytes_at(&from, row as usize, row as usize + 1)));
     let empty = least_bytes(array.data_type()).saturating_mul(rows.len());
-    job.afford(each.fold(empty, usize::saturating_add))?;
+    // What it grows is as much again for a moment.
+    job.afford(each.fold(empty, usize::saturating_add).saturating_mul(2))?;
     let taken = arrow_select::take::take(&from, &rows, None).map_err(|error| job.node.wrong(error))?;
     from_arrow(job, taken, array.data_type())
 }
@@ -102,14 +103,20 @@ fn from_arrow(job: &Job<'_>, array: ArrayRef, data_type: &DataType) -> Result<De
     import_array(raw, &Field::new("", data_type.clone(), true), job.memory)
 }
 
-/// As many numbers of rows as there is memory for, all the same at first.
-pub fn same_rows(job: &Job<'_>, row: u64, len: usize) -> Result<Vec<u64>> {
+/// Room for so many numbers of rows, where there is memory for them.
+pub fn room(job: &Job<'_>, len: usize) -> Result<Vec<u64>> {
     let bytes = len.saturating_mul(size_of::<u64>());
     job.afford(bytes)?;
     let mut rows = Vec::new();
     rows.try_reserve_exact(len).map_err(|_| {
         Error::out_of_memory(format!("{}: {bytes} bytes for {len} rows", job.node.raw.path()))
     })?;
+    Ok(rows)
+}
+
+/// As many numbers of rows as there is memory for, all the same at first.
+pub fn same_rows(job: &Job<'_>, row: u64, len: usize) -> Result<Vec<u64>> {
+    let mut rows = room(job, len)?;
     rows.resize(len, row);
     Ok(rows)
 }

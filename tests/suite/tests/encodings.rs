@@ -146,6 +146,11 @@ fn what_a_node_claims_is_held_against_it() {
     assert!(line.contains("Int64, expected 2 of Int32"), "{line}");
 }
 
+/// Two numbers a value, null or not.
+fn pairs(nullable: bool) -> Field {
+    Field::new_fixed_size_list("", Field::new("item", DataType::Int32, nullable), 2, false)
+}
+
 /// A plugin that decodes to something else than its nodes claim, by their ids.
 struct Liar(Memory);
 
@@ -161,7 +166,7 @@ impl Plugin for Liar {
 
 impl Encoding for Liar {
     fn ids(&self) -> &[&'static str] {
-        &["liar.honest", "liar.short", "liar.long", "liar.null"]
+        &["liar.honest", "liar.short", "liar.long", "liar.null", "liar.type", "liar.nested"]
     }
 
     fn check(&self, _: EncodedNode<'_>) -> Result<()> {
@@ -196,9 +201,30 @@ impl Encoding for Liar {
         let (validity, null_count) =
             if node.encoding() == "liar.null" { (Some(bits), None) } else { (None, Some(0)) };
         let buffers = vec![validity, Some(filled(4 * rows, 7)?)];
-        let column = DeviceArray::try_new(DataType::Int32, rows, 0, null_count, buffers, Vec::new(), None)?;
-        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![int32(true)])), rows, vec![column])?;
-        export_batch(&batch, false, &stream)
+        let mut column =
+            DeviceArray::try_new(DataType::Int32, rows, 0, null_count, buffers, Vec::new(), None)?;
+        let mut field = int32(true);
+        match node.encoding() {
+            "liar.type" => {
+                field = Field::new("", DataType::Float32, true);
+                let buffers = vec![None, Some(filled(4 * rows, 7)?)];
+                column =
+                    DeviceArray::try_new(DataType::Float32, rows, 0, Some(0), buffers, Vec::new(), None)?;
+            }
+            "liar.nested" => {
+                field = pairs(true);
+                let bits = filled((2 * rows).div_ceil(8), 0b101)?;
+                let buffers = vec![Some(bits), Some(filled(8 * rows, 7)?)];
+                let pair =
+                    DeviceArray::try_new(DataType::Int32, 2 * rows, 0, None, buffers, Vec::new(), None)?;
+                let data_type = field.data_type().clone();
+                column = DeviceArray::try_new(data_type, rows, 0, Some(0), vec![None], vec![pair], None)?;
+            }
+            _ => {}
+        }
+        let batch = DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), rows, vec![column])?;
+        // It tells what it made only where that is another type.
+        export_batch(&batch, node.encoding() == "liar.type", &stream)
     }
 }
 
@@ -212,7 +238,7 @@ fn what_a_plugin_decodes_is_held_against_what_its_node_claims() {
         licence: "Apache-2.0",
         interfaces: "crossdock.encoding/1",
         formats: "",
-        encodings: "liar.honest liar.short liar.long liar.null",
+        encodings: "liar.honest liar.short liar.long liar.null liar.type liar.nested",
     };
     for &device in devices() {
         let search = Search::nowhere().linked(LinkedPlugin::new(&ENTRY, about.meta()));
@@ -239,6 +265,17 @@ fn what_a_plugin_decodes_is_held_against_what_its_node_claims() {
                 line.contains(expected) && line.contains(id) && line.contains("liar 0.1.0"),
                 "{device}: {line}"
             );
+        }
+        let nested = |nullable| {
+            EncodedArray::new(vec![node("liar.nested", &pairs(nullable), 5, &[], 0, 0)], Vec::new()).unwrap()
+        };
+        assert_eq!(session.decode(nested(true)).unwrap().len(), 5);
+        for (tree, expected) in [
+            (tree("liar.type", false), "own schema has [Float32], expected [Int32]"),
+            (nested(false), "nulls came out in its '.item', its type has none"),
+        ] {
+            let line = refused(&session, tree);
+            assert!(line.contains(expected) && line.contains("liar 0.1.0"), "{device}: {line}");
         }
     }
 }

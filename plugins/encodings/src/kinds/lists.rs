@@ -121,9 +121,11 @@ fn view(job: &Job<'_>) -> Result<DeviceArray> {
     if in_order {
         return of_offsets(job, made, elements.slice(0, end)?, validity);
     }
-    job.afford(end.saturating_mul(8))?;
-    let rows = offsets.iter().zip(&sizes).flat_map(|(offset, size)| *offset as u64..(*offset + *size) as u64);
-    let elements = nested::take(job, elements, nested::rows(rows.collect(), None))?;
+    let mut rows = nested::room(job, end)?;
+    for (offset, size) in offsets.iter().zip(&sizes) {
+        rows.extend(*offset as u64..(*offset + *size) as u64);
+    }
+    let elements = nested::take(job, elements, nested::rows(rows, None))?;
     of_offsets(job, made, elements, validity)
 }
 
