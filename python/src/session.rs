@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use crossdock::discovery::Search;
 use crossdock::registry::Way;
-use crossdock::{CapsuleFormat, Host, Policy, Session as HostSession};
+use crossdock::{CapsuleFormat, Host, Plugin, Policy, Session as HostSession};
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
+use pyo3::types::{IntoPyDict, PyDict};
 
 use crate::column::Column;
 use crate::device;
@@ -144,6 +145,16 @@ impl Session {
     #[getter]
     fn plugins(&self) -> PyResult<Vec<String>> {
         Ok(self.shared()?.session.host().plugins().map(|plugin| plugin.name.clone()).collect())
+    }
+
+    /// The encodings that it decodes, and by which plugins: {id: [name]}. The first one is asked, the others stand in its shadow.
+    fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let shared = self.shared()?;
+        // Plugins are loaded where they have not been yet.
+        let found = py.detach(|| shared.session.encodings());
+        let names = |plugins: &[Arc<Plugin>]| plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
+        let named = found.into_iter().map(|(id, plugins)| (id, names(&plugins)));
+        named.collect::<Vec<(String, Vec<String>)>>().into_py_dict(py)
     }
 
     /// Bytes that are held, by whom: {account: {device: bytes}}. Those who hold nothing are left out.

@@ -83,7 +83,7 @@ pub fn flatten(
             buffers.push(take(buffer).map_err(|error| wrong("its buffers", error))?);
         }
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let logical_type = typed(&encoding, dtype.as_bytes()).map_err(|error| wrong("its type", error))?;
+        let logical_type = typed(&encoding, dtype.as_bytes())?;
         parts.push(NodeParts {
             encoding,
             logical_type,

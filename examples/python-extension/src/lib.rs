@@ -1,6 +1,7 @@
 //! `crossdock_engine`: an extension module that was built apart from the package `crossdock`, and shares no Rust type with it.
 //!
-//! [`Engine`] has a host and a session of its own and loads plugin files itself; tables come and go as Arrow's capsules.
+//! [`Engine`] has a host and a session of its own and loads plugin files itself; tables come and go as Arrow's capsules, encoded
+//! arrays come in capsules too and are decoded by the engine's own plugins.
 //! [`sequence`] has no host: it makes a column in the memory of a session of the package, which it is lent as the capsule
 //! `crossdock.host.v1`.
 
@@ -13,10 +14,10 @@ use std::path::PathBuf;
 use crossdock::discovery::Search;
 use crossdock::{Host, Session, Table};
 use crossdock_arrays::import_field;
-use crossdock_plugin_api::{Device, Owned, abi};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use crossdock_plugin_api::{Device, EncodedArray, Owned, abi};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
 
 fn failed(error: crossdock::Error) -> PyErr {
     PyRuntimeError::new_err(error.one_line())
@@ -45,6 +46,16 @@ impl Engine {
         self.session.host().plugins().map(|plugin| plugin.name.clone()).collect()
     }
 
+    /// The encodings that it decodes, and by which plugins, of which the first one is asked: {id: [name]}.
+    fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let mut names = Vec::new();
+        for (id, plugins) in py.detach(|| self.session.encodings()) {
+            let plugins: Vec<_> = plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
+            names.push((id, plugins));
+        }
+        names.into_py_dict(py)
+    }
+
     /// The table of any object with `__arrow_c_device_array__`, in this engine's session.
     fn take(&self, py: Python<'_>, table: &Bound<'_, PyAny>) -> PyResult<Rows> {
         let pair = table.call_method0("__arrow_c_device_array__")?.cast_into::<PyTuple>()?;
@@ -56,6 +67,21 @@ impl Engine {
             table.and_then(|table| table.move_to(self.session.device()))
         });
         Ok(Rows { table: taken.map_err(failed)? })
+    }
+
+    /// The values, as a table of one column, of any object with `__crossdock_encoded_array__`: its tree comes as plain data, and
+    /// this engine's own plugins decode it.
+    fn decode(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Rows> {
+        let capsule = array.call_method0("__crossdock_encoded_array__")?;
+        let raw = capsules::take::<abi::EncodedArray>(&capsule)?;
+        // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.
+        let tree = unsafe { EncodedArray::from_raw(raw) }
+            .map_err(|e| PyValueError::new_err(e.message().to_owned()))?;
+        let decoded = py.detach(|| {
+            let batch = self.session.decode(self.session.with_arrow_types(tree)?)?;
+            Table::from_batches(&self.session, batch.schema().clone(), vec![batch])
+        });
+        Ok(Rows { table: decoded.map_err(failed)? })
     }
 
     /// The table of a file that one of its plugins reads.

@@ -2,6 +2,8 @@
 
 import ctypes
 
+import numpy as np
+import pyarrow as pa
 from flat import CAPSULE, BufferExport
 
 _RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -40,7 +42,18 @@ def capsule_of(data, alignment=64, **lies):
     return _new(ctypes.addressof(export), CAPSULE, ctypes.cast(_destroy, ctypes.c_void_p))
 
 
-def tuple_of(tree):
+def on_the_device_of(session):
+    """Makes the capsule of a buffer that lies where the session's columns do: it is one of a column of these bytes."""
+
+    def capsule_of_column(data):
+        column = session.from_arrow(pa.array(np.frombuffer(data, "u1")))
+        [capsule] = column.__vortex_array_metadata__()[4]
+        return capsule
+
+    return capsule_of_column
+
+
+def tuple_of(tree, capsule_of=capsule_of):
     """The nested tuples of a tree, without recursion, so that a tree can be deeper than Python's stack."""
     waiting, done = [(tree, False)], []
     while waiting:
@@ -58,11 +71,11 @@ def tuple_of(tree):
 class Exporter:
     """An object that looks like a Vortex array to a consumer of the protocol."""
 
-    def __init__(self, tree):
-        self.tree = tree
+    def __init__(self, tree, capsule_of=capsule_of):
+        self.tree, self.capsule_of = tree, capsule_of
 
     def __len__(self):
         return self.tree.length
 
     def __vortex_array_metadata__(self):
-        return tuple_of(self.tree)
+        return tuple_of(self.tree, self.capsule_of)

@@ -1,6 +1,7 @@
 //! Plugins of others, which none of ours was built with: `examples/rust-plugin`, `examples/c-plugin`, and what `crossdock new` makes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod converted;
 mod decoding;
 mod dictionaries;
 mod kernel;
