@@ -5,6 +5,8 @@ import gc
 import json
 import os
 import subprocess
+import sys
+import threading
 import time
 import zlib
 
@@ -288,6 +290,37 @@ def test_files_are_decoded_on_the_device(session, there, flight, tmp_path):
     column = there.read(path)[0]
     assert column.device == there.device
     assert whole(column.to_pyarrow()).equals(whole(session.from_vortex(flight).to_pyarrow()))
+
+
+@pytest.mark.parametrize("what", ["decode", "to_bytes", "from_vortex"])
+def test_other_threads_run_while_an_array_is_worked_on(session, what):
+    """The interpreter's lock is let go of: nobody else takes it here in all the time that a test has."""
+    array = session.encoded(Exporter(primitive(np.arange(1_000_000, dtype="u4"))))
+    work = {"from_vortex": lambda: session.from_vortex(array)}.get(what) or getattr(array, what)
+    ready, ran = threading.Event(), []
+    go = threading.Lock()
+    go.acquire()
+
+    def other():
+        ready.set()
+        with go:
+            ran.append(True)
+
+    thread, before = threading.Thread(target=other), sys.getswitchinterval()
+    thread.start()
+    ready.wait()
+    sys.setswitchinterval(10_000)
+    try:
+        go.release()
+        for _ in range(10_000):
+            work()
+            if ran:
+                break
+        ran_meanwhile = bool(ran)
+    finally:
+        sys.setswitchinterval(before)
+        thread.join()
+    assert ran_meanwhile
 
 
 def test_many_threads_use_one_array(session):

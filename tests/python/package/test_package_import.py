@@ -50,6 +50,17 @@ def test_a_session_on_the_cpu_looks_for_no_driver():
     assert json.loads(child(code))["driver"] == 0
 
 
+def test_nothing_public_releases_what_a_capsule_holds():
+    """Structs of C are released by whoever has them last: there is no function for it that a program could call too early."""
+    modules = [cd, cd.cuda, cd.compat, cd.compat.xlog, cd._native]
+    owned = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
+    owned = [thing for thing in owned if thing.__module__.startswith("crossdock")]
+    assert cd.Column in owned and cd.EncodedArray in owned and cd.cuda.Buffer in owned
+    functions = [name for module in modules for name in getattr(module, "__all__", dir(module))]
+    names = functions + [name for thing in owned for name in dir(thing)]
+    assert not [name for name in names if "release" in name.lower()]
+
+
 def test_everything_public_is_there_and_comes_from_the_package():
     for name in cd.__all__:
         there = getattr(cd, name)

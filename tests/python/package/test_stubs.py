@@ -38,6 +38,7 @@ with cd.Session("cuda:0", memory="32GiB", plugins=[pathlib.Path("a.so")], valida
     table.write_ipc(io.BytesIO(), compression="lz4", form="stream", progress=lambda done, total: None)
     table.write("out.arrow", progress=False)
     held: int = session.memory_used()["arrow-ipc"]["cpu"]
+    plugins: list[str] = session.encodings()[array.encoding]
     html: str = table._repr_html_()
 
 error: type[ValueError] = cd.UsageError
@@ -59,6 +60,7 @@ WRONG = [
     'table.write_ipc("x", compression="brotli")',
     "table.write_ipc(7)",
     "table.write('x', progress=7)",
+    "session.encodings()[7]",
     "column.name.nothing",
     'table.plan("dlpack")[0]["nothing"]',
 ]

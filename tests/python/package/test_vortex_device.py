@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import reference
 import trees
-from capsules import Exporter
+from capsules import Exporter, on_the_device_of
 from test_vortex_changed import SMALL, parts
 from test_vortex_hostile import CASES, REFUSED, RIGHT, assert_decodes, assert_refused, validities
 from test_vortex_kinds import assert_decoded, whole
@@ -63,6 +63,23 @@ def same(host, device, what):
         # What the host kept though it is no value of its type, the device keeps too.
         return
     assert reference.same(host, device), what
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_buffers_on_a_device_decode_there_and_in_a_session_on_the_host(there, session, kind):
+    for tree in SMALL[kind]:
+        expected = outcome(session, tree)
+        for decoder in (there, session):
+            column = decoder.from_vortex(Exporter(tree, on_the_device_of(there)))
+            assert column.device == decoder.device or not column.nbytes, tree.ids()
+            same(expected, whole(column.to_pyarrow()), tree.ids())
+
+
+@pytest.mark.parametrize("group, name", CASES, ids=lambda part: part)
+def test_buffers_on_a_device_are_held_to_the_same_in_a_session_on_the_host(there, session, group, name):
+    """What is read of them there is read through a copy, never through their addresses."""
+    tree = REFUSED[group][name]
+    assert_refused(session, tree, on_the_device_of(there))
 
 
 def test_flights(there, flights_of):

@@ -37,14 +37,28 @@ def test_there_are_trees_of_two_versions():
     assert len({version for version, _, _ in KEPT}) >= 2 and len(KEPT) > 250
 
 
-@pytest.mark.parametrize("version, i, name", KEPT, ids=[f"{version} {name}" for version, _, name in KEPT])
+EACH = pytest.mark.parametrize("version, i, name", KEPT, ids=[f"{version} {name}" for version, _, name in KEPT])
+
+
+@EACH
 def test_what_was_made_decodes_as_it_did(session, version, i, name):
+    decodes_as_it_did(session, version, i, name)
+
+
+@EACH
+def test_what_was_made_decodes_on_a_device_as_it_did(there, version, i, name):
+    decodes_as_it_did(there, version, i, name)
+
+
+def decodes_as_it_did(session, version, i, name):
     tree, expected = read(version, i)
     if any(name.startswith(id) for id in REFUSED):
         with pytest.raises(cd.UnsupportedError, match=r"\.v2"):
             session.encoded(tree).decode()
         return
-    column = session.encoded(tree).decode().to_pyarrow()
+    column = session.encoded(tree).decode()
+    assert column.device == session.device or not column.nbytes
+    column = column.to_pyarrow()
     column.validate(full=True)
     assert len(column) == len(expected) and column.null_count == expected.null_count
     if not pa.types.is_nested(column.type):

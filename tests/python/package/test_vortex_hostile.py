@@ -7,11 +7,12 @@ import dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
-from capsules import Exporter
+from capsules import Exporter, capsule_of
 from craft import alp, boolean, byte_bool
 from flat import Tree
 from flatbuffer import Table, Vector, write
 from vortex_nodes import (
+    ENTRY,
     LONG,
     MOST,
     U1,
@@ -26,6 +27,7 @@ from vortex_nodes import (
     frame,
     fsst,
     in_runs,
+    map_of,
     node,
     number,
     of,
@@ -157,6 +159,8 @@ RIGHT = {
     "bool: more bytes": (node("vortex.bool", dtypes.boolean(), 2, {1: 1}, [b"\2\xff\xff"]), [True, False]),
     "chunks of none": (chunks([0], dtype=number("u4")), []),
     "chunks of nothing": (chunks([0, 0, 0], of("u4"), of("u4")), []),
+    "map: entries that might be null and are not": (map_of([ENTRY], [], [ENTRY]), [[("k", 1)], [], [("k", 1)]]),
+    "map: a null where there may be one": (map_of([ENTRY], None, nullable=True), [[("k", 1)], None]),
     "an unknown field": (
         node("vortex.dict", number("u4"), 1, b"\x08\1\xf8\1\7\xf9\1" + bytes(8), [], [of("u1", 0), of("u4", 3)]),
         [3],
@@ -209,9 +213,15 @@ def test_it_is_refused(session, group, name):
     assert_refused(session, REFUSED[group][name])
 
 
-def assert_refused(session, tree):
+@pytest.mark.parametrize("name", [name for name in OTHERS["nested"] if "null among" in name])
+def test_a_null_among_the_entries_of_a_map_is_told_as_such(session, name):
+    with pytest.raises(cd.DataError, match=r"vortex\.map.*1 nulls came out in its '\.entries', its type has none"):
+        session.from_vortex(Exporter(OTHERS["nested"][name]))
+
+
+def assert_refused(session, tree, capsule_of=capsule_of):
     with pytest.raises(cd.Error) as refused:
-        column = session.from_vortex(Exporter(tree))
+        column = session.from_vortex(Exporter(tree, capsule_of))
         raise AssertionError(f"it decodes to {column.to_pyarrow().to_pylist()[:20]}")
     words = str(refused.value)
     assert isinstance(refused.value, (cd.DataError, cd.UnsupportedError, cd.OutOfMemoryError)), repr(refused.value)

@@ -1,5 +1,6 @@
 """Arrays of every kind that vortex-data makes, decoded: equal to what vortex-data itself makes of them, bit for bit."""
 
+import combined
 import crossdock as cd
 import dtypes
 import numpy as np
@@ -22,6 +23,13 @@ NOT_YET = {
     ("fastlanes.for.v2", ""): "fastlanes.for.v2",
     ("vortex.decimal_byte_parts.v2", ""): "vortex.decimal_byte_parts.v2",
 }
+
+# What Vortex itself does not decode: runs of lists, and few maps or structs of nothing among nulls.
+NOT_BY_VORTEX = [
+    "Unsupported RunEnd value type",
+    "Sparse canonicalization does not support Map arrays",
+    "StructArray cannot be constructed from an empty slice of arrays",
+]
 
 NESTED = {
     "list": ([[1, 2], None, [3]], pa.list_(pa.int64())),
@@ -74,9 +82,9 @@ def truth(array):
     try:
         return array.to_arrow_array()
     except BaseException as error:
-        # A frame of reference of no rows panics in Vortex, which is no Exception; and it has no runs of lists.
+        # A frame of reference of no rows panics in Vortex, which is no Exception.
         panicked = type(error).__name__ == "PanicException" and not len(array)
-        if not panicked and "Unsupported RunEnd value type" not in str(error):
+        if not panicked and not any(words in str(error) for words in NOT_BY_VORTEX):
             raise
         return reference.decode(Tree.of(array))
 
@@ -132,6 +140,20 @@ def test_decoded_on_a_device_as_vortex_decodes_it(there, kind):
             column = there.from_vortex(array)
             assert column.device == "cuda:0" or not column.nbytes, name
             assert_decoded(there, name, array)
+
+
+@pytest.mark.parametrize("group", combined.GROUPS)
+def test_any_type_under_any_kind_is_decoded_as_vortex_decodes_it(session, group):
+    for name, array in combined.arrays(group):
+        assert_decoded(session, name, array)
+
+
+@pytest.mark.parametrize("group", combined.GROUPS)
+def test_any_type_under_any_kind_is_decoded_on_a_device_as_vortex_decodes_it(there, group):
+    for name, array in combined.arrays(group):
+        column = there.from_vortex(array)
+        assert column.device == "cuda:0" or not column.nbytes, name
+        assert_decoded(there, name, array)
 
 
 @pytest.mark.parametrize("key", NOT_YET, ids=" ".join)

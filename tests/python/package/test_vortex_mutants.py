@@ -47,3 +47,8 @@ def test_no_mutant_does_harm_on_a_device(cuda, tmp_path):
 def test_claims_are_not_believed(budget):
     code, out, errors = run("vortex_huge.py", *budget)
     assert code == 0, f"exit {code}\n{out}{errors}"
+
+
+def test_claims_are_not_believed_on_a_device(cuda):
+    code, out, errors = run("vortex_huge.py", "64MiB", cuda)
+    assert code == 0, f"exit {code}\n{out}{errors}"

@@ -7,7 +7,7 @@ import crossdock as cd
 import pyarrow as pa
 import pytest
 import vortex as vx
-from flat import Tree
+from flat import Tree, export_of, flatten
 from ipc import build
 from test_vortex_kinds import whole
 
@@ -95,12 +95,24 @@ def test_the_type_is_the_one_that_vortex_reads(session, name):
     assert session.from_vortex(column).type == theirs.type
 
 
-@pytest.mark.cuda
 @pytest.mark.parametrize("name", ALL)
 def test_what_lies_on_a_device_is_given_there(there, session, name):
     column = column_of(session, ALL[name])
-    moved = there.from_arrow(pa.table({"c": ALL[name]}))["c"]
+    moved = column_of(there, ALL[name])
+    assert moved.device == "cuda:0"
+    _, capsules = flatten(moved)
+    exports = [export_of(capsule) for capsule in capsules]
+    # A map's sizes are worked out on the host.
+    made = [(export.kind, export.device_id, export.len) for export in exports if export.kind == 0]
+    assert made == ([(0, -1, 4 * len(moved))] if name == "maps" else [])
+    for export in exports:
+        if export.kind != 0:
+            assert (export.kind, export.device_id, bool(export.sync_event)) == (1, 0, True)
+    assert exports or name == "nulls"
     assert values(there.from_vortex(moved)) == values(column)
+    # Where it is not, it comes as a copy.
+    assert session.from_vortex(moved).device == "cpu"
+    assert values(session.from_vortex(moved)) == values(column)
 
 
 def test_nothing_is_copied_and_each_consumer_gets_its_own(session):

@@ -364,6 +364,35 @@ def test_trees_of_too_many_nodes_are_refused(session):
         session.from_vortex(Gives(("vortex.chunked", NULLS, 0, b"", [], [branch] * 1000)))
 
 
+def in_itself():
+    """A node that is its own child."""
+    children = []
+    children.append(("vortex.chunked", NULLS, 0, b"", [], children))
+    return children[0]
+
+
+def in_each_other():
+    """Two nodes, each twice a child of the other: twice as many on each level."""
+    first, second = [], []
+    first.extend([("vortex.chunked", NULLS, 0, b"", [], second)] * 2)
+    second.extend([("vortex.chunked", NULLS, 0, b"", [], first)] * 2)
+    return first[0]
+
+
+@pytest.mark.parametrize("cycle", [in_itself, in_each_other])
+def test_trees_that_contain_themselves_are_refused(session, cycle):
+    for take in (session.from_vortex, session.encoded):
+        with pytest.raises(cd.UsageError, match="a tree of more than 1048576 nodes"):
+            take(Gives(cycle()))
+
+
+def test_a_list_that_is_a_child_of_itself_is_no_node(session):
+    children = []
+    children.append(children)
+    with pytest.raises(cd.UsageError, match="node 1: expected a tuple"):
+        session.from_vortex(Gives(("vortex.chunked", NULLS, 0, b"", [], children)))
+
+
 def test_threads_import_at_once(session):
     """What each decodes is its own, and what Python gave out comes back on any thread."""
     sources = [

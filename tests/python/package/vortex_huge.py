@@ -1,4 +1,4 @@
-"""Imports trees of a few bytes that claim very much, with a limit on the process's memory: `vortex_huge.py [BUDGET]`.
+"""Imports trees of a few bytes that claim very much, with a limit on the process's memory: `vortex_huge.py [BUDGET [DEVICE]]`.
 
 Each is refused by an error of the package, and with a budget nearly nothing is taken for it."""
 
@@ -236,15 +236,18 @@ def resident():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
-def main(budget=None):
-    cases = {f"{name}, 2^{n.bit_length() - 1}": tree for n in (1 << 31, 1 << 62) for name, tree in huge(n).items()}
+def main(budget=None, device="cpu"):
+    sizes = (1 << 31, 1 << 40, 1 << 62)
+    cases = {f"{name}, 2^{n.bit_length() - 1}": tree for n in sizes for name, tree in huge(n).items()}
     cases |= multiplied()
     with open("/proc/self/statm") as statm:
         addresses = int(statm.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
+    if device == "cpu":
+        # A driver takes addresses as it likes.
+        resource.setrlimit(resource.RLIMIT_AS, (addresses + ADDRESSES, addresses + ADDRESSES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     before, wrong = resident(), []
-    with cd.Session(memory=budget) as session:
+    with cd.Session(device, memory=budget) as session:
         for name, tree in cases.items():
             print(name, file=sys.stderr, flush=True)
             had = resident()

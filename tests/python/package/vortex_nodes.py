@@ -216,5 +216,16 @@ def list_view(offsets, sizes, elements=4):
     )
 
 
+ENTRY = {"key": "k", "value": 1}
+
+
+def map_of(*lists, nullable=False, type=pa.list_, key_nullable=False, length=None):
+    """A map of text and integers, over lists of structs that may be null whatever the map's type says."""
+    entry = pa.struct([pa.field("key", pa.string(), key_nullable), pa.field("value", pa.int32())])
+    tree = Tree.of(vx.array(pa.array(lists, type(entry))))
+    dtype = dtype_of(pa.map_(pa.string(), pa.int32()), nullable)
+    return node("vortex.map", dtype, len(lists) if length is None else length, b"", [], [tree])
+
+
 BAD_TEXT = b"\xff\xfe\xfd\xfc"
 ZEROS = [0] * 1024
