@@ -103,8 +103,8 @@ impl Child {
         // Standard output may be the host's answer.
         command.stdout(said().map_err(failed)?).stderr(said().map_err(failed)?);
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace));
-        let control = Lane::from(ours.try_clone().map_err(failed)?);
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
+        let control = ours.try_clone().and_then(|ours| Lane::from(ours).stall_for(stall)).map_err(failed)?;
         let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall).map_err(failed)?;
         let threads = Threads::default();
         let (served, others) = (desk.clone(), threads.clone());

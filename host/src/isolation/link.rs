@@ -8,13 +8,14 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_plugin_api::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
 /// Bytes of one message, and open files that come with it. Arrays come in files: what is above is no message of ours.
@@ -58,6 +59,8 @@ pub fn fits(bytes: usize) -> Result<(), Error> {
 pub struct InFlight {
     bytes: AtomicUsize,
     files: AtomicUsize,
+    /// Whose files arrive just now: they are open before they can be counted.
+    turn: Mutex<()>,
 }
 
 impl InFlight {
@@ -68,20 +71,28 @@ impl InFlight {
     /// Pieces of what is written come in these, from many threads: they do not count.
     const SMALL_BYTES: usize = (1 << 20) + (64 << 10);
 
-    fn take(&self, bytes: usize, files: usize) -> io::Result<Taken<'_>> {
-        let bytes = if bytes > Self::SMALL_BYTES { bytes } else { 0 };
-        let more = |count: &AtomicUsize, n: usize, most: usize| {
-            let sum = |before: usize| before.checked_add(n).filter(|sum| n == 0 || *sum <= most);
-            let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
-            taken.map_err(|_| io::Error::new(io::ErrorKind::QuotaExceeded, "too much is asked at once"))
-        };
+    /// Holds others off: until it is dropped nobody else's files arrive.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many more files may be open.
+    fn files_left(&self) -> usize {
+        Self::MOST_FILES.saturating_sub(self.files.load(Ordering::Relaxed))
+    }
+
+    fn take_files(&self, files: usize) -> io::Result<Taken<'_>> {
         let mut taken = Taken { of: self, bytes: 0, files: 0 };
-        more(&self.bytes, bytes, Self::MOST_BYTES)?;
-        taken.bytes = bytes;
         more(&self.files, files, Self::MOST_FILES)?;
         taken.files = files;
         Ok(taken)
     }
+}
+
+fn more(count: &AtomicUsize, n: usize, most: usize) -> io::Result<()> {
+    let sum = |before: usize| before.checked_add(n).filter(|sum| n == 0 || *sum <= most);
+    let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+    taken.map(drop).map_err(|_| io::Error::new(io::ErrorKind::QuotaExceeded, "too much is asked at once"))
 }
 
 /// Some of it, for as long as this lives.
@@ -89,6 +100,17 @@ struct Taken<'a> {
     of: &'a InFlight,
     bytes: usize,
     files: usize,
+}
+
+impl Taken<'_> {
+    /// So many bytes too.
+    fn add_bytes(&mut self, bytes: usize) -> io::Result<()> {
+        if bytes > InFlight::SMALL_BYTES {
+            more(&self.of.bytes, bytes, InFlight::MOST_BYTES)?;
+            self.bytes += bytes;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Taken<'_> {
@@ -167,33 +189,22 @@ impl Lane {
 
     /// The same, where it is one of several at once.
     fn receive_some_of<'a>(&self, others: &'a InFlight) -> io::Result<Option<(Message, Taken<'a>)>> {
-        let mut files = Vec::new();
         let mut head = [0; HEAD_BYTES];
-        let (mut got, mut begun) = (0, None);
-        while let Some(rest) = head.get_mut(got..).filter(|rest| !rest.is_empty()) {
-            let (before, first) = (files.len(), got == 0);
-            let n = match self.receive_some(rest, &mut files) {
-                // The next one may take its time.
-                Err(error) if first && error.kind() == io::ErrorKind::WouldBlock => continue,
-                received => received?,
-            };
-            // They go with the first byte: many heads in pieces, each with files, would be more than a process may have open.
-            if !first && files.len() > before {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "open files in the middle of a message",
-                ));
-            }
-            match n {
-                0 if first => return Ok(None),
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                n => got += n,
-            }
-            let begun = *begun.get_or_insert_with(Instant::now);
-            if got < HEAD_BYTES {
-                self.hurry(begun)?;
-            }
+        // The next one may take its time.
+        let (got, mut taken, files) = self.receive_first(&mut head, others)?;
+        if got == 0 {
+            return Ok(None);
         }
+        // Who sends as this side does gives all of a head at once, and the system never parts it from the files.
+        if got < HEAD_BYTES && !files.is_empty() {
+            let early = format!(
+                "{} open files with {got} bytes of a message's head, expected all {HEAD_BYTES}",
+                files.len()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, early));
+        }
+        let begun = Instant::now();
+        self.receive_rest(head.get_mut(got..).unwrap_or_default(), begun)?;
         let [a, b, c, d, n @ ..] = head;
         let (size, count) = (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes(n) as usize);
         if size > MOST_BYTES || count != files.len() {
@@ -201,40 +212,80 @@ impl Lane {
                 format!("a message of {size} bytes with {} open files, expected {count}", files.len());
             return Err(io::Error::new(io::ErrorKind::InvalidData, wrong));
         }
-        let taken = others.take(size, files.len())?;
+        taken.add_bytes(size)?;
         // As much as comes, not as much as is said.
         const AT_ONCE: usize = 64 << 10;
         let (mut bytes, mut got) = (Vec::new(), 0);
         while got < size {
             bytes.resize(size.min((2 * got).max(AT_ONCE)), 0);
-            match (&self.socket).read(bytes.get_mut(got..).unwrap_or_default()) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(n) => got += n,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-            if got < size {
-                self.hurry(*begun.get_or_insert_with(Instant::now))?;
-            }
+            self.receive_rest(bytes.get_mut(got..).unwrap_or_default(), begun)?;
+            got = bytes.len();
         }
         Ok(Some((Message { bytes, files }, taken)))
     }
 
-    fn receive_some(&self, to: &mut [u8], files: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    /// Waits for the first bytes of a message, with which its files come; those are counted before others' can come.
+    fn receive_first<'a>(
+        &self,
+        head: &mut [u8],
+        others: &'a InFlight,
+    ) -> io::Result<(usize, Taken<'a>, Vec<OwnedFd>)> {
+        const FLAGS: RecvFlags = RecvFlags::CMSG_CLOEXEC.union(RecvFlags::DONTWAIT);
+        const LONG: Duration = Duration::from_secs(3600);
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
-        let mut beside = RecvAncillaryBuffer::new(&mut room);
-        let received = loop {
-            match recvmsg(&self.socket, &mut [IoSliceMut::new(to)], &mut beside, RecvFlags::CMSG_CLOEXEC) {
-                Err(rustix::io::Errno::INTR) => {}
-                result => break result?,
+        loop {
+            let turn = others.turn();
+            // The system opens no more of them than have room here, or two, as it lies.
+            let space = Self::room_for(others.files_left().min(MOST_FILES));
+            let mut beside = RecvAncillaryBuffer::new(room.get_mut(..space).unwrap_or_default());
+            let received = match recvmsg(&self.socket, &mut [IoSliceMut::new(head)], &mut beside, FLAGS) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) => {
+                    drop(turn);
+                    self.is_ready_within(LONG)?;
+                    continue;
+                }
+                received => received?,
+            };
+            let mut files = Vec::new();
+            for message in beside.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    files.extend(rights);
+                }
             }
-        };
-        for message in beside.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                files.extend(rights);
+            let taken = others.take_files(files.len())?;
+            drop(turn);
+            if received.flags.contains(ReturnFlags::CTRUNC) {
+                let more = "more open files came than may be open at once";
+                return Err(io::Error::new(io::ErrorKind::QuotaExceeded, more));
+            }
+            return Ok((received.bytes, taken, files));
+        }
+    }
+
+    /// Bytes beside a message in which so many files have room, and no more.
+    const fn room_for(files: usize) -> usize {
+        // The system fills whole words, each with two.
+        match files / 2 * 2 {
+            0 => 0,
+            files => rustix::cmsg_space!(ScmRights(files)),
+        }
+    }
+
+    /// All of these bytes, of a message that began to come then. Files that come with them are nobody's, and closed by the system.
+    fn receive_rest(&self, mut rest: &mut [u8], begun: Instant) -> io::Result<()> {
+        while !rest.is_empty() {
+            match (&self.socket).read(rest) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => rest = rest.get_mut(n..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+            if !rest.is_empty() {
+                self.hurry(begun)?;
             }
         }
-        Ok(received.bytes)
+        Ok(())
     }
 
     /// What is being sent or received stops by an error where it takes so long.
@@ -355,8 +406,8 @@ mod tests {
             drop((first, second));
         });
         assert_eq!(others.bytes.load(Ordering::Relaxed), 0);
-        assert!(others.take(0, InFlight::MOST_FILES).is_ok());
-        assert!(others.take(0, InFlight::MOST_FILES + 1).is_err());
+        assert!(others.take_files(InFlight::MOST_FILES).is_ok());
+        assert!(others.take_files(InFlight::MOST_FILES + 1).is_err());
         assert!(fits(MOST_BYTES).is_ok() && fits(MOST_BYTES + 1).is_err());
     }
 }
