@@ -2,6 +2,10 @@
 
 use std::ffi::OsString;
 
+use crossdock_plugin_api::{Error, Result};
+
+const WHY: &str = "(it is set-user-ID, set-group-ID or has file capabilities)";
+
 /// The environment's variables, and whether whoever set them may decide what runs in this process.
 pub(crate) struct Environment {
     variable: fn(&str) -> Option<OsString>,
@@ -24,13 +28,21 @@ impl Environment {
         let value = (self.variable)(name).filter(|value| !value.is_empty())?;
         if self.is_privileged {
             warn(format!(
-                "{name} is ignored: this process has rights that whoever set it may not have (it is set-user-ID, \
-                 set-group-ID or has file capabilities)"
+                "{name} is ignored: this process has rights that whoever set it may not have {WHY}"
             ));
             return None;
         }
         Some(value)
     }
+}
+
+/// An error of `what`, which is not for a process with rights that its caller need not have.
+pub(crate) fn refuse_if_privileged(what: &str) -> Result<()> {
+    if is_privileged() {
+        let error = format!("{what}: this process has rights that whoever started it may not have {WHY}");
+        return Err(Error::unsupported(error));
+    }
+    Ok(())
 }
 
 /// Whether the process got rights by its file that its caller need not have.

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crossdock_plugin_api::{Error, Result};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, refuse_if_privileged};
 
 pub(crate) use child::Child;
 pub(crate) use freight::share;
@@ -156,6 +156,8 @@ impl Program {
 
 impl Isolation {
     fn program(&self) -> Result<Program> {
+        // It would inherit the rights, and refuse to serve.
+        refuse_if_privileged("a plugin is to run in a process of its own, which is not started here")?;
         if let Some(program) = self.program.as_ref().or(OWN.get()) {
             return Ok(program.clone());
         }

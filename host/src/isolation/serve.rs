@@ -30,6 +30,7 @@ use super::wire::{
     self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish, With,
 };
 use crate::discovery::Search;
+use crate::environment::refuse_if_privileged;
 use crate::host::Host;
 use crate::janitor;
 use crate::load::Handed;
@@ -38,7 +39,8 @@ use crate::session::Session;
 use crate::traced::{self, Maker};
 
 /// Serves the host that started this process as [`Program`](super::Program) says, over standard input, until that closes it. It
-/// gives up what a plugin has no use for first: files, network, other processes.
+/// gives up what a plugin has no use for first: files, network, other processes. A process with rights that its caller need not
+/// have serves nobody.
 pub fn serve() -> ExitCode {
     match run() {
         Ok(never) => match never {},
@@ -53,6 +55,8 @@ pub fn serve() -> ExitCode {
 }
 
 fn run() -> Result<std::convert::Infallible> {
+    // Its code would be whatever the caller hands it, whose rights are another's.
+    refuse_if_privileged("no plugin is served here")?;
     close_others();
     let control = std::io::stdin().as_fd().try_clone_to_owned()?;
     let failed = |what: &str, error: rustix::io::Errno| Error::io(format!("{what}: {error}"));
