@@ -67,6 +67,36 @@ fn a_text_file_is_not_an_elf_file() {
 }
 
 #[test]
+fn tables_of_more_entries_than_any_library_has_are_refused_before_they_are_read() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let whole = std::fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_le_bytes(whole[at..at + 8].try_into().unwrap());
+    let changed = |changes: &[(usize, &[u8])]| {
+        let mut bytes = whole.clone();
+        changes.iter().for_each(|(at, new)| bytes[*at..*at + new.len()].copy_from_slice(new));
+        std::fs::write(&path, bytes).unwrap();
+        // Room enough for whatever is counted.
+        std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 32).unwrap();
+        refusal(&path)
+    };
+    // The field of the file's header, and the first section's by which more are counted than have room in it.
+    let (sections, many) = (word(0x28) as usize, (1u32 << 24).to_le_bytes());
+    let (id, sentence) = changed(&[(0x38, &[0xff, 0xff]), (sections + 44, &many)]);
+    assert!(
+        id == "damaged" && sentence.contains("65535 program headers, expected at most 1024"),
+        "{sentence}"
+    );
+    let (id, sentence) = changed(&[(0x38, &1025u16.to_le_bytes())]);
+    assert!(id == "damaged" && sentence.contains("1025 program headers"), "{sentence}");
+    // The dynamic segment by its program header (type 2), and how long that says it is.
+    let headers = (0..).map(|i| word(0x20) as usize + i * 56);
+    let dynamic = headers.take(20).find(|at| whole[*at..*at + 4] == [2, 0, 0, 0]).unwrap();
+    let (id, sentence) = changed(&[(dynamic + 32, &(4097u64 * 16).to_le_bytes())]);
+    assert!(id == "damaged" && sentence.contains("4097 entries in its dynamic segment"), "{sentence}");
+}
+
+#[test]
 fn a_file_that_others_may_write_is_refused_with_its_mode_and_the_remedy() {
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);

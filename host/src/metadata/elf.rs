@@ -16,6 +16,9 @@ type Segment = elf::ProgramHeader64<LittleEndian>;
 
 pub(super) const LE: LittleEndian = LittleEndian;
 
+/// Program headers of which no library has more than a few dozen, and entries of the dynamic segment, one for each needed library.
+const HEADERS_LIMIT: u64 = 1024;
+const DYNAMIC_LIMIT: u64 = 4096;
 /// No plugin needs a hash table longer than this (it has 4 bytes a symbol), so nothing longer is read.
 const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
 /// Longest table of relocations or symbols that is read.
@@ -65,6 +68,15 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
     Ok(())
 }
 
+/// What is counted is read at once. More program headers than their field can count (`PN_XNUM`) are too many as well: the section that
+/// would count them is not looked at.
+fn check_count(what: &str, n: u64, most: u64) -> Result<(), MetadataError> {
+    match n <= most {
+        true => Ok(()),
+        false => Err(damaged(&format!("it has {n} {what}, expected at most {most}"))),
+    }
+}
+
 /// The loader maps what is missing of a file as well, and whoever touches that dies of SIGBUS, or reads zeros.
 fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Result<(), MetadataError> {
     let bytes = data.len().map_err(|()| damaged("its length cannot be had"))?;
@@ -88,6 +100,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         check_ident(data)?;
         let header = Header::parse(data).map_err(|_| damaged("its file header is cut short"))?;
         check_machine(header)?;
+        check_count("program headers", header.e_phnum.get(LE).into(), HEADERS_LIMIT)?;
         let segments =
             header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
         check_whole(segments, data)?;
@@ -95,6 +108,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         // Like the loader: the last one, and where it is mapped, whatever place in the file its header names.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
+            check_count("entries in its dynamic segment", n, DYNAMIC_LIMIT)?;
             image.dynamic = image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
         }
         Ok(image)
