@@ -36,8 +36,12 @@ impl Environment {
     }
 }
 
-/// An error of `what`, which is not for a process with rights that its caller need not have.
-pub(crate) fn refuse_if_privileged(what: &str) -> Result<()> {
+/// Refuses `what` in a process with rights that its caller need not have (it is set-user-ID, set-group-ID, or has capabilities by
+/// its file), in words that begin with it.
+///
+/// # Errors
+/// It is such a process.
+pub fn refuse_if_privileged(what: &str) -> Result<()> {
     if is_privileged() {
         let error = format!("{what}: this process has rights that whoever started it may not have {WHY}");
         return Err(Error::unsupported(error));

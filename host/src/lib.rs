@@ -67,6 +67,7 @@ pub use capsules::CapsuleFormat;
 pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
 pub use decode::NodePlan;
+pub use environment::refuse_if_privileged;
 pub use error::{Error, Result, one_line};
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;

@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use common::alone::{Alone, json};
-use common::c_plugin;
+use common::{c_plugin, policy_file};
 
 /// Somebody who is not root.
 const CALLER: libc::uid_t = 65534;
@@ -100,4 +100,24 @@ fn it_runs_no_code_that_its_caller_hands_it() {
     let isolated = json(&list(&mut again(), &["--isolate"]));
     let message = isolated["plugins"][0]["message"].as_str().unwrap();
     assert!(message.contains("which is not started here: this process has rights"), "{message}");
+}
+
+#[test]
+fn it_is_not_told_what_to_run_by_its_options() {
+    let alone = Alone::new();
+    let test = "it_is_not_told_what_to_run_by_its_options";
+    let Some(_) = privileged(&alone, test) else { return };
+    let policy = policy_file(alone.path(), "").display().to_string();
+    let plugin = c_plugin(alone.path(), "p.so", &[]).display().to_string();
+    for args in [
+        ["plugins", "--policy", &policy],
+        ["plugins", "--plugins", &plugin],
+        ["verify", "--timeout=10", &plugin],
+        ["verify", "--alone=entry.loads", &plugin],
+    ] {
+        let output = privileged(&alone, test).unwrap().args(args).output().unwrap();
+        let refused = words(&output).contains("is refused: this process has rights");
+        assert!(refused && output.status.code() == Some(2), "{args:?}: {}", words(&output));
+    }
+    assert!(alone.run(&["plugins", "--policy", &policy, "--plugins", &plugin]).status.success());
 }

@@ -6,7 +6,10 @@ use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::isolation::Which;
 use crossdock::memory::{Backend, BackendBuilder};
-use crossdock::{Host, HostBuilder, Policy, Result, Session, parse_bytes, trace_from_environment, trace_to};
+use crossdock::{
+    Error, Host, HostBuilder, Policy, Result, Session, parse_bytes, refuse_if_privileged,
+    trace_from_environment, trace_to,
+};
 
 /// Where to look for plugins, and which may be loaded.
 #[derive(Args)]
@@ -27,6 +30,13 @@ pub struct PluginPaths {
 impl PluginPaths {
     /// What plugins may be loaded.
     pub fn policy(&self) -> Result<Policy> {
+        // They would decide what runs, as the variables would that such a process ignores.
+        if self.policy.is_some() {
+            not_for_privileged("--policy is refused")?;
+        }
+        if !self.paths.is_empty() {
+            not_for_privileged("--plugins is refused")?;
+        }
         let mut policy = self.policy.as_deref().map_or_else(Policy::usual, Policy::from_file)?;
         if !self.isolate.is_empty() {
             policy.isolation.which = policy.isolation.which.and(Which::of(self.isolate.clone()));
@@ -38,6 +48,11 @@ impl PluginPaths {
     pub fn host(&self, policy: Policy) -> HostBuilder {
         self.paths.iter().fold(Host::builder().policy(policy), |builder, path| builder.plugins(path))
     }
+}
+
+/// What lets the caller choose which code runs.
+pub fn not_for_privileged(what: &str) -> Result<()> {
+    refuse_if_privileged(what).map_err(|error| Error::Usage(error.message().to_string()))
 }
 
 /// How to work.
