@@ -25,6 +25,7 @@ use super::rooms::{Lender, RoomParts, Rooms};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
 use super::{DEVICE_VARIABLE, Program};
+use crate::source::Allowance;
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -87,6 +88,7 @@ impl Child {
         silence: Option<Duration>,
         rooms: Option<Arc<Rooms>>,
         trace: Option<Arc<Trace>>,
+        allowed: Allowance,
     ) -> Result<Self> {
         let failed = |error: io::Error| {
             let path = program.path.display();
@@ -102,7 +104,7 @@ impl Child {
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
         // Standard output may be the host's answer.
         command.stdout(said().map_err(failed)?).stderr(said().map_err(failed)?);
-        let desk = Arc::new(Desk::of(who.clone(), rooms, trace));
+        let desk = Arc::new(Desk::of(who.clone(), rooms, trace, allowed));
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
         let control = ours.try_clone().and_then(|ours| Lane::from(ours).stall_for(stall)).map_err(failed)?;
         let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall).map_err(failed)?;
@@ -200,7 +202,7 @@ impl Child {
             Patience::Silent(self.silence),
         )?)?;
         let rooms = self.desk.collect(&rooms, stream)?;
-        Ok((message, Incoming::of_a_plugin(files)?.with_rooms(rooms)))
+        Ok((message, Incoming::of_a_plugin(files, &self.desk.allowed)?.with_rooms(rooms)))
     }
 
     fn message_for(

@@ -23,6 +23,7 @@ use super::rooms::{Lender, RoomParts, Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{self, Failure, Grant, Wish, With};
 use crate::host_object::heard;
+use crate::source::Allowance;
 
 /// The process may know of the end of lanes that this side has not seen yet.
 const SPARE_LANES: usize = 16;
@@ -46,6 +47,8 @@ pub struct Desk {
     /// Those that are served; `None` once the process is gone.
     lanes: Mutex<Option<Vec<Arc<Lane>>>>,
     asked: InFlight,
+    /// What may be mapped of all that the plugin sends, by this process or another.
+    pub allowed: Allowance,
     /// Counts what it has asked for, and what of it the host is about to do.
     pub signs: AtomicU64,
     pub busy: AtomicUsize,
@@ -119,7 +122,7 @@ impl Drop for Working {
 }
 
 impl Desk {
-    pub fn of(who: String, rooms: Option<Arc<Rooms>>, trace: Option<Arc<Trace>>) -> Self {
+    pub fn of(who: String, rooms: Option<Arc<Rooms>>, trace: Option<Arc<Trace>>, allowed: Allowance) -> Self {
         let (sources, sinks, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let instances = Mutex::default();
         let (next, signs) = (AtomicU64::new(1), AtomicU64::new(0));
@@ -138,6 +141,7 @@ impl Desk {
             next,
             lanes,
             asked,
+            allowed,
             signs,
             busy,
             ending,
@@ -296,7 +300,8 @@ impl Desk {
                 if device != Device::CPU && on.is_none_or(|stream| stream.device() != device) {
                     return Err(Error::invalid_argument(format!("arrays on {device}, which it has not")));
                 }
-                let files = Incoming::of_a_plugin(files)?.with_rooms(self.collect(&rooms, on)?);
+                let files =
+                    Incoming::of_a_plugin(files, &self.allowed)?.with_rooms(self.collect(&rooms, on)?);
                 let tree = tree.read(&files)?;
                 let schema = column_schema(tree.root()?)?;
                 // SAFETY: a default stream, which lives as long as the memory of `by`.
@@ -356,6 +361,10 @@ mod tests {
     use super::super::wire::CallParts;
     use super::*;
 
+    fn stranger() -> Desk {
+        Desk::of("a stranger".into(), None, None, Allowance::of(1))
+    }
+
     #[test]
     fn a_host_waits_for_what_the_threads_at_a_desk_have_and_they_do_not_for_themselves() {
         let (threads, (say, hear)) = (Threads::default(), std::sync::mpsc::channel::<()>());
@@ -377,7 +386,7 @@ mod tests {
 
     #[test]
     fn lanes_of_which_a_process_gave_both_ends_away_end_with_it() {
-        let (desk, threads) = (Arc::new(Desk::of("a stranger".into(), None, None)), Threads::default());
+        let (desk, threads) = (Arc::new(stranger()), Threads::default());
         let ((ours, theirs), (a, b)) = (Lane::pair().unwrap(), Lane::pair().unwrap());
         b.send(&[], &[], &[]).unwrap();
         theirs.send(&[], &[], &[a.as_fd(), b.as_fd()]).unwrap();
@@ -404,7 +413,7 @@ mod tests {
 
     #[test]
     fn of_a_device_that_it_has_not_a_process_gets_nothing() {
-        let (desk, host) = (Desk::of("a stranger".into(), None, None), TestHost::new());
+        let (desk, host) = (stranger(), TestHost::new());
         assert!(refused(&desk, &Wish::Room { number: 1, bytes: 64 }).contains("which it has not"));
         let came = desk.collect(&[RoomParts { number: 1, bytes: 64 }], None).err().unwrap();
         assert!(came.message().contains("where none were asked for"), "{came}");

@@ -327,6 +327,7 @@ mod tests {
 
     use super::super::rooms::{Lender, Lent, fill};
     use super::*;
+    use crate::source::Allowance;
 
     const ROWS: usize = 1 << 20;
 
@@ -354,7 +355,7 @@ mod tests {
             std::fs::File::from(file.try_clone().unwrap()).metadata().unwrap().len()
         };
         let bytes = files.iter().map(size).sum();
-        let from = Incoming::of_a_plugin(files).unwrap();
+        let from = Incoming::of_a_plugin(files, &Allowance::default()).unwrap();
         (bytes, parts.read(batch.schema(), &from).unwrap())
     }
 
@@ -409,7 +410,7 @@ mod tests {
             let rooms = std::mem::take(&mut *rooms.1.lock().unwrap());
             let bytes: usize = rooms.iter().map(|room| room.len().unwrap()).sum();
             assert!(bytes <= 8 * rows + 64, "{bytes} bytes for {rows} rows");
-            let from = Incoming::of_a_plugin(Vec::new()).unwrap().with_rooms(rooms);
+            let from = Incoming::of_a_plugin(Vec::new(), &Allowance::default()).unwrap().with_rooms(rooms);
             let arrived = parts.read(whole.schema(), &from).unwrap();
             assert!(rows == 0 || arrived.device() == Device::UNTOUCHABLE);
             assert_eq!(first_difference(&slice, &arrived, &there).unwrap(), None);
@@ -431,7 +432,7 @@ mod tests {
         };
         let tree = EncodedArray::new(vec![node], vec![bytes.to_encoded()]).unwrap();
         let told = || TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
-        let from = Incoming::of_a_plugin(Vec::new()).unwrap();
+        let from = Incoming::of_a_plugin(Vec::new(), &Allowance::default()).unwrap();
         let refused = told().read(&from).err().unwrap();
         assert!(refused.message().contains("64 bytes that did not come"), "{refused}");
         // The host's word for where its own are is good.

@@ -12,6 +12,7 @@ use super::cgroup::Group;
 use super::child::{Child, lock};
 use super::rooms::Rooms;
 use super::wire::Order;
+use crate::source::Allowance;
 
 /// A plugin with one process for all of its instances in a host that work on the same device, and a new one after its end.
 pub struct Isolated {
@@ -20,11 +21,13 @@ pub struct Isolated {
     isolation: Isolation,
     /// By the device that they have.
     running: Mutex<HashMap<Option<Device>, Weak<Child>>>,
+    /// For all of them, and for what is left of those that are gone.
+    allowed: Allowance,
 }
 
 impl Isolated {
     pub fn new(who: String, file: File, isolation: Isolation) -> Self {
-        Self { who, file, isolation, running: Mutex::default() }
+        Self { who, file, isolation, running: Mutex::default(), allowed: Allowance::default() }
     }
 
     /// Its process for a device: the one that runs, or a new one, with the rooms that `make` makes for it.
@@ -46,7 +49,9 @@ impl Isolated {
         let group =
             group.map(|parent| Group::new(parent, memory_limit_bytes, device.is_some())).transpose()?;
         let (who, silence) = (self.who.clone(), self.isolation.silence);
-        let child = Arc::new(Child::start(who, &program, group, silence, rooms, trace.cloned())?);
+        let allowed = self.allowed.clone();
+        let child = Child::start(who, &program, group, silence, rooms, trace.cloned(), allowed)?;
+        let child = Arc::new(child);
         let (version, who) = (env!("CARGO_PKG_VERSION").to_owned(), self.who.clone());
         let recorded_from = trace.map(|trace| trace.began());
         let order = Order::Load { version, who, memory_limit_bytes, recorded_from };

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::link::MOST_FILES;
 use super::rooms::{Lender, RoomParts};
-use crate::source::{Mapping, OpenFile};
+use crate::source::{Allowance, Mapping, OpenFile};
 
 /// What nobody can do to a sealed file any more.
 const SEALS: SealFlags =
@@ -245,7 +245,7 @@ impl Incoming {
 
     /// The same, without those that were taken out.
     pub fn of_the_host_but(files: Vec<Option<OwnedFd>>) -> Result<Self> {
-        Ok(Self { believed: true, ..Self::of_those(files, |_| Ok(()))? })
+        Ok(Self { believed: true, ..Self::of_those(files, None, |_| Ok(()))? })
     }
 
     /// The same with its rooms.
@@ -259,8 +259,9 @@ impl Incoming {
     }
 
     /// Of a plugin: memory that nobody can change any more, or a file that this process has mapped itself.
-    pub fn of_a_plugin(files: Vec<OwnedFd>) -> Result<Self> {
-        Self::new(files, |file| match fcntl_get_seals(file) {
+    pub fn of_a_plugin(files: Vec<OwnedFd>, allowed: &Allowance) -> Result<Self> {
+        let files = files.into_iter().map(Some).collect();
+        Self::of_those(files, Some(allowed), |file| match fcntl_get_seals(file) {
             Ok(seals) if seals.contains(SEALS.difference(SealFlags::SEAL)) => is_there(file),
             Ok(seals) => {
                 Err(Error::bad_data(format!("it shares memory that it can still change (seals {seals:?})")))
@@ -270,17 +271,21 @@ impl Incoming {
     }
 
     fn new(files: Vec<OwnedFd>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
-        Self::of_those(files.into_iter().map(Some).collect(), check)
+        Self::of_those(files.into_iter().map(Some).collect(), None, check)
     }
 
-    fn of_those(files: Vec<Option<OwnedFd>>, check: impl Fn(&File) -> Result<()>) -> Result<Self> {
+    fn of_those(
+        files: Vec<Option<OwnedFd>>,
+        allowed: Option<&Allowance>,
+        check: impl Fn(&File) -> Result<()>,
+    ) -> Result<Self> {
         let take = |file: OwnedFd| {
             let file = File::from(file);
             let mapping = match Mapping::known(&file)? {
                 Some(known) => known,
                 None => {
                     check(&file)?;
-                    Mapping::of_one_that_came(file)?
+                    Mapping::of_one_that_came(file, allowed)?
                         .ok_or_else(|| Error::out_of_memory("no room to map shared memory"))?
                 }
             };
@@ -371,7 +376,7 @@ mod tests {
         assert_eq!(files.len(), 1, "all in one file");
         let same = File::from(files[0].try_clone().unwrap());
         assert!(same.write_all_at(&[9], 0).is_err() && same.set_len(10).is_err(), "it is sealed");
-        let from = Incoming::of_a_plugin(files).unwrap();
+        let from = Incoming::of_a_plugin(files, &Allowance::default()).unwrap();
         let arrived = places.map(|place| from.buffer(place).unwrap());
         assert_eq!((bytes_of(&arrived[0]), arrived[1].len()), (&first[..], Some(0)));
         assert_eq!(bytes_of(&arrived[2]), &second[..]);
@@ -387,14 +392,14 @@ mod tests {
         let mut on = Outgoing::default();
         let place = on.place(bytes_of(&buffer), 1).unwrap();
         assert!(on.own.is_none(), "it was copied");
-        let back = Incoming::of_a_plugin(on.into_files().unwrap()).unwrap();
+        let back = Incoming::of_a_plugin(on.into_files().unwrap(), &Allowance::default()).unwrap();
         assert_eq!(back.buffer(place).unwrap().address(), buffer.address());
     }
 
     #[test]
     fn memory_that_a_plugin_can_still_change_is_refused() {
         let wrong = |file: File, why: &str| {
-            let error = Incoming::of_a_plugin(vec![file.into()]).err().unwrap();
+            let error = Incoming::of_a_plugin(vec![file.into()], &Allowance::default()).err().unwrap();
             assert!(error.message().contains(why), "{error}");
         };
         let memory = |seals: SealFlags| {
@@ -407,7 +412,7 @@ mod tests {
         wrong(memory(SealFlags::empty()), "still change");
         wrong(memory(SealFlags::GROW | SealFlags::SHRINK), "still change");
         wrong(memory(SealFlags::WRITE), "still change");
-        assert!(Incoming::of_a_plugin(vec![memory(SEALS).into()]).is_ok());
+        assert!(Incoming::of_a_plugin(vec![memory(SEALS).into()], &Allowance::default()).is_ok());
         let sparse = memory(SealFlags::empty());
         sparse.set_len(1 << 40).unwrap();
         fcntl_add_seals(&sparse, SEALS).unwrap();
@@ -417,10 +422,35 @@ mod tests {
     }
 
     #[test]
+    fn no_more_files_of_a_plugin_are_mapped_at_once_than_it_is_allowed() {
+        let sent = |n: u8| {
+            let mut to = Outgoing::default();
+            to.place(&[n; 100], 1).unwrap();
+            to.into_files().unwrap()
+        };
+        let (allowed, again) = (Allowance::of(2), sent(2));
+        let same = again.iter().map(|file| file.try_clone().unwrap()).collect();
+        let first = Incoming::of_a_plugin(sent(1), &allowed).unwrap();
+        let _second = Incoming::of_a_plugin(again, &allowed).unwrap();
+        // It is mapped already.
+        assert!(Incoming::of_a_plugin(same, &allowed).is_ok());
+        let refused = Incoming::of_a_plugin(sent(3), &allowed).err().unwrap();
+        assert!(refused.message().contains("as many as may be mapped"), "{refused}");
+        assert!(Incoming::of_a_plugin(sent(3), &Allowance::default()).is_ok(), "of another plugin's");
+        drop(first);
+        assert!(Incoming::of_a_plugin(sent(3), &allowed).is_ok());
+        // What failed to be mapped is not counted.
+        let empty = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        fcntl_add_seals(&empty, SEALS).unwrap();
+        assert!(Incoming::of_a_plugin(vec![empty], &allowed).is_err());
+        assert!(Incoming::of_a_plugin(sent(4), &allowed).is_ok());
+    }
+
+    #[test]
     fn places_outside_are_refused() {
         let mut to = Outgoing::default();
         to.place(&[1; 100], 1).unwrap();
-        let from = Incoming::of_a_plugin(to.into_files().unwrap()).unwrap();
+        let from = Incoming::of_a_plugin(to.into_files().unwrap(), &Allowance::default()).unwrap();
         for (file, offset, bytes) in
             [(1, 0, 1), (0, 0, 101), (0, 100, 1), (0, u64::MAX, 2), (0, 1, u64::MAX), (7, 0, 1)]
         {
@@ -436,7 +466,7 @@ mod tests {
         let mut to = Outgoing::default();
         let place = to.place(&[1; 100], 1).unwrap();
         let room = Incoming::of_the_host(to.into_files().unwrap()).unwrap().buffer(place).unwrap();
-        let from = Incoming::of_a_plugin(Vec::new()).unwrap().with_rooms(vec![room]);
+        let from = Incoming::of_a_plugin(Vec::new(), &Allowance::default()).unwrap().with_rooms(vec![room]);
         let at = |room, offset, bytes| from.buffer(Place { within: Within::Room(room), offset, bytes });
         for (room, offset, bytes) in [(0, 0, 101), (0, 100, 1), (0, u64::MAX, 2), (0, 1, u64::MAX), (1, 0, 1)]
         {

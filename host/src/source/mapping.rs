@@ -16,6 +16,8 @@ pub(crate) struct Mapping {
     id: Id,
     start: NonNull<u8>,
     bytes: usize,
+    /// Given back once it is no more.
+    counted: Option<Counted>,
     /// Whether somebody is about to take its pages out of the process.
     pub(super) trimming: AtomicBool,
 }
@@ -54,6 +56,49 @@ impl Drop for Kept {
     }
 }
 
+/// How many more files that one plugin sent may be mapped at once. A process has room for 65,530 mappings, of whatever kind, where the
+/// system is not told otherwise.
+#[derive(Clone)]
+pub(crate) struct Allowance(Arc<AtomicUsize>);
+
+impl Allowance {
+    const MOST: usize = 16_384;
+
+    pub fn of(files: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(files)))
+    }
+
+    fn one_more(&self) -> io::Result<Counted> {
+        let taken = |left: usize| left.checked_sub(1);
+        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let most = || {
+            let most = Self::MOST;
+            io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                format!(
+                    "a plugin in a process of its own has arrays alive in {most} files, which is as many as may be mapped of one's"
+                ),
+            )
+        };
+        taken.map(|_| Counted(self.clone())).map_err(|_| most())
+    }
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self::of(Self::MOST)
+    }
+}
+
+/// One of them.
+struct Counted(Allowance);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// By which a file is known while it is open, or mapped: device and inode.
 type Id = (u64, u64);
 
@@ -81,9 +126,14 @@ impl Mapping {
         Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, _kept: None }))))
     }
 
-    /// The same for one that came from another process, of which there may be many.
-    pub fn of_one_that_came(file: File) -> io::Result<Option<Arc<Self>>> {
-        let mapping = Self::map(&file)?;
+    /// The same for one that came from another process, of which there may be many: from one that is not trusted, as many as it is
+    /// allowed.
+    pub fn of_one_that_came(file: File, allowed: Option<&Allowance>) -> io::Result<Option<Arc<Self>>> {
+        let counted = allowed.map(Allowance::one_more).transpose()?;
+        let mapping = Self::map(&file)?.map(|mut mapping| {
+            mapping.counted = counted;
+            mapping
+        });
         let open = || Some(OpenFile { _kept: Some(Kept::one_more()?), file: Arc::new(file) });
         Ok(mapping.map(|mapping| mapping.listed(open())))
     }
@@ -103,7 +153,7 @@ impl Mapping {
         }
         let Some(start) = NonNull::new(start.cast()) else { return Ok(None) };
         let id = (stat.dev(), stat.ino());
-        Ok(Some(Self { file: None, id, start, bytes, trimming: AtomicBool::new(false) }))
+        Ok(Some(Self { file: None, id, start, bytes, counted: None, trimming: AtomicBool::new(false) }))
     }
 
     fn listed(mut self, file: Option<OpenFile>) -> Arc<Self> {

@@ -14,7 +14,7 @@ use crossdock_plugin_api::{ByteSource, CancelFlag};
 
 pub use bytes::{Bytes, BytesSource, read_from};
 pub use file::FileSource;
-pub(crate) use mapping::{Mapping, OpenFile};
+pub(crate) use mapping::{Allowance, Mapping, OpenFile};
 pub use pipe::PipeSource;
 
 use crate::error::{Error, Result};
