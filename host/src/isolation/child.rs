@@ -106,8 +106,8 @@ impl Child {
         command.stdout(said().map_err(failed)?).stderr(said().map_err(failed)?);
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace, allowed));
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
-        let control = ours.try_clone().and_then(|ours| Lane::from(ours).stall_for(stall)).map_err(failed)?;
-        let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall).map_err(failed)?;
+        let control = Lane::from(ours.try_clone().map_err(failed)?).stall_for(stall);
+        let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall);
         let threads = Threads::default();
         let (served, others) = (desk.clone(), threads.clone());
         let accept = move || served.accept(&control, &others);

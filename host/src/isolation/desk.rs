@@ -213,10 +213,7 @@ impl Desk {
     /// Takes new lanes, and answers on each of them, until the process ends.
     pub fn accept(self: Arc<Self>, control: &Lane, threads: &Threads) {
         while let Ok(Some(message)) = control.receive() {
-            let serve = |file| {
-                let lane = Lane::from(file).stall_for(STALL);
-                lane.is_ok_and(|lane| self.clone().serve(lane, threads))
-            };
+            let serve = |file| self.clone().serve(Lane::from(file).stall_for(STALL), threads);
             if !message.files.into_iter().all(serve) {
                 break;
             }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::link::{Lane, Message};
+use super::link::{LOOK_AFTER, Lane, Message};
 
 /// No process has a use for more questions at once.
 pub const MOST_LANES: usize = 64;
@@ -33,10 +33,9 @@ impl Lanes {
 
     /// Over the socket that both were started with, as many as `most`. A message that stops on its way for longer than `stall` is
     /// an error; waiting for one is none.
-    pub fn new(control: Lane, most: usize, stall: Duration) -> io::Result<Self> {
-        control.stall_sending_for(stall)?;
+    pub fn new(control: Lane, most: usize, stall: Duration) -> Self {
         let (lanes, returned) = (Mutex::default(), Condvar::new());
-        Ok(Self { control, lanes, returned, most, stall })
+        Self { control: control.stall_for(stall), lanes, returned, most, stall }
     }
 
     fn lanes(&self) -> MutexGuard<'_, Open> {
@@ -95,7 +94,7 @@ impl Lanes {
             lanes = self.returned.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         let (ours, theirs) = Lane::pair()?;
-        let ours = ours.stall_for(self.stall)?;
+        let ours = ours.stall_for(self.stall);
         self.control.send(&[], &[], &[theirs.as_fd()])?;
         lanes.count += 1;
         Ok(ours)
@@ -114,17 +113,21 @@ fn answer_on<E: From<io::Error>>(
     files: &[BorrowedFd<'_>],
     mut wait: impl FnMut() -> Result<(), E>,
 ) -> Result<Message, E> {
-    const LOOK_AFTER: Duration = Duration::from_millis(20);
-    lane.send(bytes, after, files)?;
+    lane.send_while(bytes, after, files, &mut wait)?;
     while !lane.is_ready_within(LOOK_AFTER)? {
         wait()?;
     }
-    Ok(lane.receive()?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
+    Ok(lane.receive_while(&mut wait)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     fn nothing() -> Result<(), io::Error> {
@@ -139,7 +142,7 @@ mod tests {
     #[test]
     fn who_finds_every_lane_taken_waits_for_one() {
         let (ours, theirs) = Lane::pair().unwrap();
-        let lanes = Lanes::new(ours, 1, Duration::from_secs(60)).unwrap();
+        let lanes = Lanes::new(ours, 1, Duration::from_secs(60));
         std::thread::scope(|scope| {
             let ask = |words: &'static [u8]| {
                 let lanes = &lanes;
@@ -162,5 +165,36 @@ mod tests {
             lane.send(b"3", &[], &[]).unwrap();
             assert_eq!(third.join().unwrap().unwrap(), b"3");
         });
+    }
+
+    #[test]
+    fn a_message_that_stops_on_its_way_is_waited_for_no_longer_than_whoever_asks_will() {
+        let (ours, theirs) = Lane::pair().unwrap();
+        let lanes = Lanes::new(ours, 1, Duration::from_secs(10));
+        let stuck = AtomicBool::new(false);
+        let gives_up = |bytes: &[u8]| {
+            let (begun, mut looks) = (Instant::now(), 0);
+            let wait = || {
+                looks += usize::from(stuck.load(Ordering::Relaxed));
+                if looks < 5 { Ok(()) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+            };
+            let error: io::Error = lanes.ask(bytes, &[], &[], wait).err().unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(5), "{error} after {:?}", begun.elapsed());
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let lane = opened(&theirs);
+                assert_eq!(lane.receive().unwrap().unwrap().bytes, b"question");
+                let socket = UnixStream::from(OwnedFd::from(lane));
+                // One byte of a hundred.
+                (&socket).write_all(&[100, 0, 0, 0, 0, 0, 0, 0, 1]).unwrap();
+                stuck.store(true, Ordering::Relaxed);
+                assert_eq!((&socket).read(&mut [0]).unwrap(), 0, "whoever asked has gone");
+            });
+            gives_up(b"question");
+        });
+        // Nobody reads so much.
+        gives_up(&vec![1; 8 << 20]);
     }
 }

@@ -68,7 +68,7 @@ fn run() -> Result<std::convert::Infallible> {
     let device = device.and_then(|device| confine(device).map(|()| device));
     let (receiver, sender) = (Lane::from(control.try_clone()?), Lane::from(control));
     // The host has its own reasons to be slow.
-    let ask = Arc::new(Ask(Lanes::new(sender, MOST_LANES, Duration::from_secs(24 * 60 * 60))?));
+    let ask = Arc::new(Ask(Lanes::new(sender, MOST_LANES, Duration::from_secs(24 * 60 * 60))));
     let told = ask.clone();
     let tell = move |level, message| told.mention(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
