@@ -83,6 +83,14 @@ fn a_plugin_that_ended_a_process_is_refused_until_it_changes_or_is_let_be_tried_
 }
 
 #[test]
+fn a_crash_is_seen_though_a_child_of_the_process_lives_on() {
+    let (alone, path) = with_plugin(&["FORKS_AND_ENDS_IN_LOAD"]);
+    assert!(list(&alone, &[]).status.signal().is_some());
+    assert_eq!(verdict(&list(&alone, &[])), refused());
+    assert!(list(&alone, &["--retry", &path]).status.signal().is_some(), "it is tried again");
+}
+
+#[test]
 fn a_hash_knows_the_plugin_again_wherever_it_is() {
     let (alone, path) = with_plugin(&["ENDS_IN_CREATE"]);
     let policy = common::policy_file(alone.path(), "allow = ['sha256:HASH']");

@@ -1,6 +1,7 @@
 //! From a candidate to an entry that may be called. Loading is a trait: a plugin that is linked in goes through the
 //! same checks as one from a file, and behaves the same.
 
+mod alive;
 mod checked;
 mod checks;
 mod file;

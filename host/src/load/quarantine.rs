@@ -2,7 +2,8 @@
 //!
 //! Before a plugin's code runs for the first time in a process, a mark is put into a folder and kept locked; it goes when that code
 //! has returned. A mark that nobody holds a lock of is one of a process that ended in between: the system takes the lock away,
-//! however a process ends. So neither the end of a process later on counts, nor a process that loads the plugin just now.
+//! however a process ends. So neither the end of a process later on counts, nor a process that loads the plugin just now. A process
+//! that the plugin's code started has the lock too, and may live on: so the mark's name also says whose it is.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use super::Refusal;
+use super::{Refusal, alive};
 
 /// A plugin's file, as it is now, and where it is marked.
 pub(crate) struct FirstRun {
@@ -78,9 +79,11 @@ impl FirstRun {
 fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let sign = alive::own_sign();
     loop {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("{key}.{}.{n}", std::process::id()));
+        let sign = sign.as_deref().map(|sign| format!(".{sign}")).unwrap_or_default();
+        let path = folder.join(format!("{key}.{}.{n}{sign}", std::process::id()));
         let mut file = match File::create_new(&path) {
             Ok(file) => file,
             // Another process had this number.
@@ -103,12 +106,24 @@ fn marks(folder: &Path, key: &str) -> impl Iterator<Item = PathBuf> {
     entries.filter(of_key).map(|entry| entry.path())
 }
 
+/// Whether the process that made a mark is known to be gone, whoever holds it.
+fn maker_has_ended(path: &Path) -> bool {
+    let of = || {
+        // Behind the plugin's key: the number of the process, that of the mark, and the sign where one could be had.
+        let (rest, sign) = path.file_name()?.to_str()?.rsplit_once('.')?;
+        let process = rest.rsplit('.').nth(1)?.parse().ok()?;
+        Some((process, sign))
+    };
+    of().is_some_and(|(process, sign)| alive::has_ended(process, sign))
+}
+
 /// Of a mark that nobody holds, what it says and how old it is.
 fn left_behind(path: &Path) -> Option<(String, Duration)> {
     let mut file = File::open(path).ok()?;
     // Shared, so that others may look at it meanwhile; whoever made it holds it alone.
     match file.try_lock_shared() {
         Ok(()) => {}
+        Err(TryLockError::WouldBlock) if maker_has_ended(path) => {}
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => return None,
     }
     // Its process may have taken it away since it was listed.

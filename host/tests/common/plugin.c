@@ -77,6 +77,19 @@ __attribute__((constructor)) static void ran(void) {
 __attribute__((constructor)) static void ends(void) { __builtin_trap(); }
 #endif
 
+#ifdef FORKS_AND_ENDS_IN_LOAD
+#include <unistd.h>
+__attribute__((constructor)) static void forks_and_ends(void) {
+  if (fork() == 0) {
+    /* It has all that its parent has open, but for what others read to its end; and not for ever. */
+    for (int i = 0; i < 3; i++) close(i);
+    alarm(20);
+    for (;;) pause();
+  }
+  __builtin_trap();
+}
+#endif
+
 #ifdef UNRESOLVED
 extern int a_function_that_nobody_has(void);
 #endif
