@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
 use common::{c_plugin, set_mode, temporary};
@@ -129,6 +131,30 @@ fn a_file_that_all_the_world_may_replace_is_refused_with_the_directory_and_its_m
         set_mode(&open, mode);
         assert!(PluginFile::new(&path).check().is_ok(), "{mode:o}");
     }
+}
+
+#[test]
+fn a_file_that_is_inspected_is_opened_once_so_that_all_that_is_said_is_of_the_same() {
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a flag.
+    let watch = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+    assert!(watch >= 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: a new descriptor, which nobody else has.
+    let mut watch = unsafe { std::fs::File::from_raw_fd(watch) };
+    let what = libc::IN_OPEN | libc::IN_ACCESS;
+    // SAFETY: a descriptor of that kind and a NUL-terminated path.
+    let watched = unsafe { libc::inotify_add_watch(watch.as_raw_fd(), name.as_ptr(), what) };
+    assert!(watched >= 0, "{}", std::io::Error::last_os_error());
+    assert!(inspect(&path).unwrap().refusal.is_none());
+    // Of the same events on end one is told, but what is opened is read before it is opened again.
+    let mut told = [0; 1 << 16];
+    let bytes = watch.read(&mut told).unwrap();
+    // Behind the number of the watch, what happened.
+    let events = told[..bytes].chunks(size_of::<libc::inotify_event>());
+    let opened = events.filter(|event| u32::from_ne_bytes(event[4..8].try_into().unwrap()) == libc::IN_OPEN);
+    assert_eq!(opened.count(), 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Plugins in files: opened once, checked, and loaded through the very descriptor that was checked.
 
+use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,11 +39,12 @@ impl PluginFile {
     /// See [`super::inspect`].
     pub fn inspect(&self) -> std::result::Result<Inspection, Refused> {
         let look = || {
-            let (file, _) = trust::open(&self.path)?;
+            // Once: what is shown and what is said of it are of one file.
+            let (file, stat) = trust::open(&self.path)?;
             let Reading { metadata, needs, .. } = Reading::of(&file)?;
             let fingerprint = signature::fingerprint(&file, &self.path, &self.policy);
             let fingerprint = fingerprint.map_err(Refusal::Unreadable)?;
-            let refusal = self.try_check().err();
+            let refusal = self.check_opened(file, &stat).err();
             Ok(Inspection { metadata, needs, fingerprint, refusal })
         };
         look().map_err(|reason: Refusal| reason.of(self.who()))
@@ -50,7 +52,11 @@ impl PluginFile {
 
     fn try_check(&self) -> std::result::Result<Checked, Refusal> {
         let (file, stat) = trust::open(&self.path)?;
-        trust::check_file(&stat)?;
+        self.check_opened(file, &stat)
+    }
+
+    fn check_opened(&self, file: File, stat: &Metadata) -> std::result::Result<Checked, Refusal> {
+        trust::check_file(stat)?;
         trust::check_directories(&self.path)?;
         permission::check_folder(&file, &self.policy)?;
         // From here on all is asked of the bytes that are loaded in the end.
@@ -60,7 +66,7 @@ impl PluginFile {
                 signature::fingerprint(&copy, &self.path, &self.policy).map_err(Refusal::Copy)?;
             (Content::of_copy(copy, fingerprint.sha256), Some(fingerprint))
         } else {
-            (Content::of_file(file, &stat), None)
+            (Content::of_file(file, stat), None)
         };
         // What is no plugin is called so, whatever is asked of plugins: a library among them is ordinary.
         let Reading { metadata, needs, entry_bytes } = Reading::of(&content.file)?;
@@ -83,7 +89,7 @@ impl PluginFile {
     /// There is no such file, or what is remembered of it cannot be taken away.
     pub fn forget_crash(&self) -> Result<bool> {
         let forget = || {
-            let file = std::fs::File::open(&self.path)?;
+            let file = File::open(&self.path)?;
             let stat = file.metadata()?;
             let sha256 = signature::fingerprint(&file, &self.path, &self.policy)?.sha256;
             let names = [Content::of_copy(file.try_clone()?, sha256), Content::of_file(file, &stat)];
@@ -97,12 +103,12 @@ impl PluginFile {
 
 /// A plugin whose file another process opened, checked and handed to this one.
 pub(crate) struct Handed {
-    file: std::fs::File,
+    file: File,
     who: String,
 }
 
 impl Handed {
-    pub fn new(file: std::fs::File, who: String) -> Self {
+    pub fn new(file: File, who: String) -> Self {
         Self { file, who }
     }
 
