@@ -6,11 +6,9 @@ use std::ffi::{CString, c_char, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossdock_arrays::{
-    DeviceBatch, Level, Result, export_batch, first_difference, format_batch, import_batch, import_schema, validate,
-};
-use crossdock_fuzz::Bytes;
-use crossdock_memory::{Device, Stream};
+use crossdock_arrays::{import_batch, import_schema};
+use crossdock_fuzz::{Bytes, use_up};
+use crossdock_memory::Device;
 use crossdock_plugin_api::{Owned, abi};
 use crossdock_test_support::TestHost;
 use libfuzzer_sys::fuzz_target;
@@ -209,20 +207,6 @@ impl Maker<'_, '_> {
             private_data: std::ptr::from_mut(parts).cast(),
         }
     }
-}
-
-fn use_up(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
-    validate(batch, Level::Full, stream)?;
-    // What is sound can be used: an error from here on is one of ours, but for what is too large.
-    let compact = batch.compact(stream)?;
-    let difference = first_difference(batch, &compact, stream)?;
-    assert!(difference.is_none(), "{difference:?}");
-    format_batch(&compact, 10, stream)?;
-    let half = batch.slice(batch.len() / 2, batch.len() - batch.len() / 2)?;
-    let again = import_batch(export_batch(&half, false, stream)?, batch.schema(), stream.memory())?;
-    let difference = first_difference(&half, &again, stream)?;
-    assert!(difference.is_none(), "{difference:?}");
-    Ok(())
 }
 
 fuzz_target!(|bytes: &[u8]| {

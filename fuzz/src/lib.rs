@@ -5,13 +5,14 @@ use crossdock::load::LinkedPlugin;
 use crossdock::memory::Backend;
 use crossdock::source::Input;
 use crossdock::{Host, ReadOptions, Result, Session, Table};
-use crossdock_arrays::{Level, validate};
+use crossdock_arrays::{DeviceBatch, Level, export_batch, first_difference, format_batch, import_batch, validate};
+use crossdock_memory::Stream;
 use crossdock_plugin_api::{About, abi};
 
 /// What input may claim before it is refused.
 const BUDGET_BYTES: usize = 64 << 20;
 
-/// On the cpu, within a small budget.
+/// On the cpu, within a small budget; `untouchable` is there too.
 ///
 /// # Panics
 /// The plugin does not load.
@@ -26,7 +27,7 @@ pub fn session(name: &'static str, interfaces: &'static str, entry: &'static abi
         encodings: "",
     };
     let search = Search::nowhere().linked(LinkedPlugin::new(entry, about.meta()));
-    let backend = Backend::builder().limit_bytes(BUDGET_BYTES).build();
+    let backend = Backend::builder().untouchable(true).limit_bytes(BUDGET_BYTES).build();
     let host = Host::builder().backend(backend).search(search).threads(1).build();
     host.and_then(|host| host.session().open()).expect("a session")
 }
@@ -45,6 +46,27 @@ pub fn read(session: &Session, from: &str, bytes: Vec<u8>) -> Result<Table> {
         validate(batch, Level::Full, session.stream()).expect("what was read is sound");
     }
     Ok(table)
+}
+
+/// Uses a batch in all ways.
+///
+/// # Errors
+/// It is not sound, or what is made of it would be too large.
+///
+/// # Panics
+/// What is made of it is not the same.
+pub fn use_up(batch: &DeviceBatch, stream: &Stream) -> crossdock_arrays::Result<()> {
+    validate(batch, Level::Full, stream)?;
+    // What is sound can be used: an error from here on is one of ours, but for what is too large.
+    let compact = batch.compact(stream)?;
+    let difference = first_difference(batch, &compact, stream)?;
+    assert!(difference.is_none(), "{difference:?}");
+    format_batch(&compact, 10, stream)?;
+    let half = batch.slice(batch.len() / 2, batch.len() - batch.len() / 2)?;
+    let again = import_batch(export_batch(&half, false, stream)?, batch.schema(), stream.memory())?;
+    let difference = first_difference(&half, &again, stream)?;
+    assert!(difference.is_none(), "{difference:?}");
+    Ok(())
 }
 
 /// The fuzzer's bytes, from the first to the last; zeros after those.

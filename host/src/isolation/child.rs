@@ -341,7 +341,7 @@ impl Drop for Child {
     }
 }
 
-fn answer_in(message: Message) -> Result<(With<Answer>, Vec<OwnedFd>)> {
+pub fn answer_in(message: Message) -> Result<(With<Answer>, Vec<OwnedFd>)> {
     let answer: std::result::Result<With<Answer>, Failure> = wire::read(&message.bytes)?;
     Ok((answer?, message.files))
 }

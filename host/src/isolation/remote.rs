@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{Level, export_batch, import_batch, import_field_ref, validate};
+use crossdock_arrays::{DeviceBatch, Level, export_batch, import_batch, import_field_ref, validate};
 use crossdock_memory::Memory;
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{
@@ -19,7 +19,7 @@ use super::isolated::Isolated;
 use super::remote_objects::{RemoteStream, RemoteWriter, handed};
 use super::rooms::{Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
-use super::wire::{Answer, CallParts, FormatParts, Order, SinkParts};
+use super::wire::{Answer, CallParts, FormatParts, OperatorParts, Order, SinkParts};
 use crate::host_object::HostObject;
 use crate::session::WeakSession;
 
@@ -69,11 +69,27 @@ impl Place {
         schema: &SchemaRef,
         files: &Incoming,
     ) -> Result<Owned<abi::Batch>> {
-        let batch = parts.read(schema, files)?;
-        let stream = self.streams.of(batch.device());
-        validate(&batch, Level::Full, stream)?;
-        export_batch(&batch, false, stream)
+        let batch = looked_at(parts, schema, files, &self.streams)?;
+        export_batch(&batch, false, self.streams.of(batch.device()))
     }
+}
+
+/// A batch that came, once it is sound.
+pub fn looked_at(
+    parts: BatchParts,
+    schema: &SchemaRef,
+    files: &Incoming,
+    streams: &Streams,
+) -> Result<DeviceBatch> {
+    let batch = parts.read(schema, files)?;
+    validate(&batch, Level::Full, streams.of(batch.device()))?;
+    Ok(batch)
+}
+
+/// What a process says a node's program is; none where there is an operator that nobody knows.
+pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
+    let operator = |(code, index, a, b)| Operator::of(abi::Operator { code, index, a, b });
+    parts?.into_iter().map(operator).collect()
 }
 
 impl Remote {
@@ -131,7 +147,7 @@ impl Drop for Remote {
 }
 
 /// Ids are few and short, and the same ones again and again. What is kept of a plugin's stays for ever, so that it has an end.
-fn interned(plugin: &str, ids: Vec<String>) -> Result<Vec<&'static str>> {
+pub fn interned(plugin: &str, ids: Vec<String>) -> Result<Vec<&'static str>> {
     const MOST_BYTES: usize = 64 << 10;
     static KEPT: Mutex<(BTreeSet<&str>, BTreeMap<String, usize>)> =
         Mutex::new((BTreeSet::new(), BTreeMap::new()));
@@ -300,9 +316,8 @@ impl Encoding for Remote {
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
         let (tree, files) = tree_of(node)?;
         let (answer, _) = self.at.child.ask(Order::Lower { instance: self.instance, tree }, &files, None)?;
-        let Answer::Program(program) = answer else { return Err(strange()) };
-        let operator = |(code, index, a, b)| Operator::of(abi::Operator { code, index, a, b });
-        Ok(program.and_then(|program| program.into_iter().map(operator).collect()))
+        let Answer::Program(parts) = answer else { return Err(strange()) };
+        Ok(program(parts))
     }
 
     fn plan(&self, node: EncodedNode<'_>, wanted: Device) -> Result<DecodePlan> {

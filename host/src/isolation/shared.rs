@@ -19,7 +19,7 @@ use super::rooms::{Lender, RoomParts};
 use crate::source::{Allowance, Mapping, OpenFile};
 
 /// What nobody can do to a sealed file any more.
-const SEALS: SealFlags =
+pub const SEALS: SealFlags =
     SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
 
 /// Where pieces begin: as Arrow recommends it, and a cache line.

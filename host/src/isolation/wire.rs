@@ -129,9 +129,12 @@ pub enum Answer {
         device: DeviceParts,
         decoded: Vec<bool>,
     },
-    /// The operators, each as crossdock.h has it; none where there is no program.
-    Program(Option<Vec<(u32, u32, u64, u64)>>),
+    /// The operators; none where there is no program.
+    Program(Option<Vec<OperatorParts>>),
 }
+
+/// An operator as crossdock.h has it.
+pub type OperatorParts = (u32, u32, u64, u64);
 
 /// What the process asks of the host meanwhile.
 #[derive(Serialize, Deserialize)]
