@@ -78,12 +78,13 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
     Seeds(seeds::Options),
-    /// Stress the host for hours, then fuzz for hours, with new seeds all along, until something fails
+    /// Inject every fault once, stress the host for hours, then fuzz for hours, with new seeds all along, until something fails
     ///
-    /// Half of the time goes to the stress tests, with and without the simulated CUDA driver in turns; the other half to the
-    /// fuzz targets, which share it. Every run's seed is printed before it begins. The first failure ends it with exit code 1,
-    /// what was said, and what to type to see it again. Without a nightly toolchain, which fuzzing needs, all of the time
-    /// goes to the stress tests, and that is said.
+    /// First, and beside the time, the tests that inject faults run once with a fault at each place where there can be one
+    /// (CROSSDOCK_FAULTS=all). Then half of the time goes to the stress tests, with and without the simulated CUDA driver in
+    /// turns; the other half to the fuzz targets, which share it. Every run's seed is printed before it begins. The first
+    /// failure ends it with exit code 1, what was said, and what to type to see it again. Without a nightly toolchain, which
+    /// fuzzing needs, all of the time goes to the stress tests, and that is said.
     Soak(soak::Options),
 }
 

@@ -1,10 +1,10 @@
-//! `cargo xtask soak`: hours of stress, and hours of fuzzing, with new seeds all along.
+//! `cargo xtask soak`: every injected fault once, then hours of stress, and hours of fuzzing, with new seeds all along.
 
 use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::fuzz::Fuzzer;
 use crate::programs::{self, Program, TARGETS};
 use crate::{nightly, seeds, sim_cuda};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The test programs that are stressed with, of the package of all that spans several crates.
 const STRESS: [&str; 2] = ["stress", "stress_plugins"];
+/// Those that inject faults, and whether the simulated driver is what fails.
+const FAULTS: [(&str, bool); 4] =
+    [("failures", false), ("linked", false), ("bad_input", false), ("cuda_faults", true)];
 const PACKAGE: &str = "crossdock-tests";
 /// How long one stress test runs, and one fuzz target, before a new seed.
 const LONGEST_RUN: Duration = Duration::from_secs(5 * 60);
@@ -23,7 +26,7 @@ const SHORTEST_RUN: Duration = Duration::from_secs(1);
 /// What `cargo xtask soak` takes.
 #[derive(clap::Args)]
 pub struct Options {
-    /// For how long in all, without the builds: half of it stress, half of it fuzzing
+    /// For how long in all, without the builds and the faults: half of it stress, half of it fuzzing
     #[arg(long, value_name = "HOURS", default_value_t = 8.0)]
     hours: f64,
     /// The first seed; others follow it. Without it, one that the clock gives
@@ -39,13 +42,17 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     run_command(cargo().current_dir(&workspace.root).arg("build").args(TARGETS))?;
     let driver = sim_cuda::lay_out(workspace, &[])?;
     let programs = programs::tests(workspace, false, |package| package.name == PACKAGE)?;
-    let programs: Vec<_> = programs.into_iter().filter(|p| STRESS.contains(&&*p.name)).collect();
-    ensure!(programs.len() == STRESS.len(), "expected the tests {} in {PACKAGE}", STRESS.join(" and "));
+    let faults = FAULTS.map(|(name, cuda)| Ok((named(&programs, name)?, cuda)));
+    let faults = faults.into_iter().collect::<Result<Vec<_>>>()?;
+    let programs = STRESS.iter().map(|name| named(&programs, name)).collect::<Result<Vec<_>>>()?;
     let fuzzer = nightly::host()?.map(|host| Fuzzer::build(workspace, &host)).transpose()?;
     if fuzzer.is_none() {
         say(
             "skipped: fuzzing: no nightly toolchain (rustup toolchain add nightly); all of the time is stress",
         );
+    }
+    if !faulted(&faults, &driver) {
+        return Ok(ExitCode::FAILURE);
     }
     let stress = if fuzzer.is_some() { all / 2 } else { all };
     if !stressed(&programs, &driver, Share::begin(stress), &mut seed) {
@@ -58,6 +65,25 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     }
     println!("nothing failed in {} h", options.hours);
     Ok(ExitCode::SUCCESS)
+}
+
+fn named<'a>(programs: &'a [Program], name: &str) -> Result<&'a Program> {
+    let found = programs.iter().find(|program| program.name == name);
+    found.with_context(|| format!("expected the test {name} in {PACKAGE}"))
+}
+
+/// Whether every program passed with a fault at each place where there can be one.
+fn faulted(programs: &[(&Program, bool)], driver: &Path) -> bool {
+    programs.iter().all(|(program, cuda)| {
+        let mut variables = vec![("CROSSDOCK_FAULTS", "all".to_owned())];
+        variables.extend(cuda.then(|| ("LD_LIBRARY_PATH", driver.display().to_string())));
+        say(&format!("{}, with every fault", program.name));
+        let failure = program.run(&variables, &[]);
+        if let Some(failure) = &failure {
+            println!("{}\nto see it again:\n{}", failure.output, failure.replay);
+        }
+        failure.is_none()
+    })
 }
 
 /// A part of the time.
@@ -84,7 +110,7 @@ impl Share {
 }
 
 /// Whether every run passed: each program by itself, then each over the simulated driver, and so on.
-fn stressed(programs: &[Program], driver: &Path, share: Share, seed: &mut u32) -> bool {
+fn stressed(programs: &[&Program], driver: &Path, share: Share, seed: &mut u32) -> bool {
     let turns =
         [false, true].into_iter().flat_map(|cuda| programs.iter().map(move |program| (program, cuda)));
     for (program, cuda) in turns.collect::<Vec<_>>().into_iter().cycle() {

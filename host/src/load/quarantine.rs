@@ -27,7 +27,7 @@ pub(crate) struct FirstRun {
 /// What is there while code runs.
 pub(crate) struct Mark {
     path: PathBuf,
-    _locked: File,
+    locked: File,
 }
 
 impl Drop for Mark {
@@ -84,16 +84,17 @@ fn mark(folder: &Path, key: &str, step: &str) -> io::Result<Mark> {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let sign = sign.as_deref().map(|sign| format!(".{sign}")).unwrap_or_default();
         let path = folder.join(format!("{key}.{}.{n}{sign}", std::process::id()));
-        let mut file = match File::create_new(&path) {
-            Ok(file) => file,
+        let mark = match File::create_new(&path) {
+            // It goes where the rest fails too: half of a word would be a step.
+            Ok(locked) => Mark { path, locked },
             // Another process had this number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(error),
         };
         // An empty one says nothing yet.
-        file.lock()?;
-        file.write_all(step.as_bytes())?;
-        return Ok(Mark { path, _locked: file });
+        mark.locked.lock()?;
+        (&mark.locked).write_all(step.as_bytes())?;
+        return Ok(mark);
     }
 }
 

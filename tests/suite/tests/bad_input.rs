@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crossdock_tests::{assert_nothing_left, assert_refused, command, crossdock, sample};
+use crossdock_tests::{assert_nothing_left, assert_refused, command, crossdock, csv_plugin, faults, sample};
 
 fn place() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -71,16 +72,50 @@ fn a_full_disk_is_an_error() {
 
 #[test]
 fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
-    let (_folder, _, output) = place();
-    // The limit's signal is ignored, so that writing fails as it does on a full disk.
-    let script = format!(
-        "trap '' XFSZ; ulimit -f 100; exec {} convert {} {} --quiet",
-        text(&crossdock_tests::built_file("crossdock")),
-        text(&sample()),
-        text(&output)
-    );
-    let out = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
-    assert_refused(&out, &["out.arrow", "File too large"], &output);
+    let (from, plugin) = (sample(), csv_plugin());
+    for (ending, more) in [
+        ("arrow", &[][..]),
+        ("arrow", &["--compression", "zstd"]),
+        ("arrows", &[]),
+        ("csv", &["--plugins", text(&plugin)]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join(format!("out.{ending}"));
+        let arguments = [&["convert", text(&from), text(&output), "--quiet"], more].concat();
+        let written = crossdock(&arguments);
+        assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stderr));
+        let bytes = std::fs::metadata(&output).unwrap().len();
+        let pieces = if faults::all() { 200 } else { 4 };
+        let inside = (1..pieces).map(|nth| bytes * nth / pieces);
+        for limit in inside.chain([0, 1, bytes - 1]) {
+            std::fs::remove_file(&output).ok();
+            let out = limited(&mut command(&arguments), limit).output().unwrap();
+            assert_refused(&out, &[&format!("out.{ending}"), "File too large"], &output);
+            std::fs::write(&output, "precious").unwrap();
+            let out = limited(&mut command(&arguments), limit).output().unwrap();
+            assert_eq!(out.status.code(), Some(1));
+            assert_eq!(std::fs::read(&output).unwrap(), b"precious");
+        }
+        std::fs::remove_file(&output).unwrap();
+        assert!(limited(&mut command(&arguments), bytes).status().unwrap().success());
+        assert_eq!(std::fs::metadata(&output).unwrap().len(), bytes);
+    }
+}
+
+/// A process whose files have so many bytes at most.
+fn limited(command: &mut Command, bytes: u64) -> &mut Command {
+    let limit = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    let limit = move || {
+        // SAFETY: two system calls, with numbers and a struct that lives as long. The limit's signal is ignored, so that writing fails as
+        // it does on a full disk.
+        let failed = unsafe {
+            libc::signal(libc::SIGXFSZ, libc::SIG_IGN) == libc::SIG_ERR
+                || libc::setrlimit(libc::RLIMIT_FSIZE, &limit) != 0
+        };
+        if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: what runs between fork and exec allocates nothing and takes no lock.
+    unsafe { command.pre_exec(limit) }
 }
 
 #[test]
@@ -110,7 +145,7 @@ fn ctrl_c_in_the_middle_leaves_no_file() {
     stdin.write_all(&stream[..stream.len() / 2]).unwrap();
     stdin.flush().unwrap();
     // Half of the table has gone into the pipe, of which the command holds at most 64 KiB unread: it is at work.
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let out = child.wait_with_output().unwrap();
     drop(stdin);

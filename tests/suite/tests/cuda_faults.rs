@@ -1,6 +1,6 @@
 //! What `crossdock convert --device cuda` says when the driver is missing, or refuses one of its calls: the right output
 //! where the refused call did no harm, else status 1, one line with the driver's answer, and nothing left behind. Over the
-//! simulated driver.
+//! simulated driver. At the first, second and last call of each function; at each with `CROSSDOCK_FAULTS=all`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::Output;
 
-use crossdock_tests::{assert_nothing_left, assert_refused, command, sample};
+use crossdock_tests::{assert_nothing_left, assert_refused, command, faults, sample, sample_tree};
 
 /// One that the driver's header has, and one that it has not.
 const CODES: [(i32, &str); 2] = [(2, "OUT_OF_MEMORY"), (4242, "4242")];
@@ -32,8 +32,12 @@ const GIVING_BACK: [&str; 12] = [
 const COLUMNS: &str = "year,dep_time,distance,cancelled,speed_mph";
 
 fn convert(to: &Path, ways: &[&str], environment: &[(&str, &str)]) -> Output {
-    let (from, to) = (sample(), to.to_str().unwrap());
-    let arguments = ["convert", from.to_str().unwrap(), to, "--device", "cuda", "--quiet"];
+    convert_from(&sample(), to, ways, environment)
+}
+
+fn convert_from(from: &Path, to: &Path, ways: &[&str], environment: &[(&str, &str)]) -> Output {
+    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
+    let arguments = ["convert", from, to, "--device", "cuda", "--quiet"];
     let mut command = command(&[&arguments, ways].concat());
     command.envs(environment.iter().copied()).output().unwrap()
 }
@@ -43,8 +47,8 @@ fn skip(test: &str, why: &str) {
 }
 
 /// How often a conversion calls each of the driver's functions; none where the driver is not the simulated one.
-fn calls(to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
-    let out = convert(to, ways, &[("CROSSDOCK_SIM_CUDA_TRACE", "1")]);
+fn calls(from: &Path, to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
+    let out = convert_from(from, to, ways, &[("CROSSDOCK_SIM_CUDA_TRACE", "1")]);
     let mut calls = BTreeMap::new();
     for line in String::from_utf8_lossy(&out.stderr).lines() {
         let call = line.strip_prefix("crossdock-sim-cuda: ").and_then(|line| line.split_once(" = "));
@@ -56,16 +60,16 @@ fn calls(to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
     calls
 }
 
-/// Every function that the conversion calls, refused at its first, second and last call.
+/// Every function that the sample's conversion calls, refused at some of its calls.
 fn refused_calls(test: &str, ways: &[&str]) {
-    refused_calls_but(test, ways, |_| false);
+    refused_calls_but(test, &sample(), ways, |_| false);
 }
 
-/// The same, but for some.
-fn refused_calls_but(test: &str, ways: &[&str], is_left_out: impl Fn(&str) -> bool) {
+/// The same for a file's conversion, but for some functions.
+fn refused_calls_but(test: &str, from: &Path, ways: &[&str], is_left_out: impl Fn(&str) -> bool) {
     let folder = tempfile::tempdir().unwrap();
     let (wanted, to) = (folder.path().join("wanted.arrow"), folder.path().join("out.arrow"));
-    let mut calls = calls(&wanted, ways);
+    let mut calls = calls(from, &wanted, ways);
     if calls.is_empty() {
         return skip(test, "only the simulated driver refuses what it is told to refuse");
     }
@@ -76,14 +80,12 @@ fn refused_calls_but(test: &str, ways: &[&str], is_left_out: impl Fn(&str) -> bo
     for ((name, last), (code, words)) in calls.iter().flat_map(|call| CODES.map(|code| (call, code))) {
         let leaks = if GIVING_BACK.contains(&name.as_str()) { "ignore" } else { "" };
         // Where a call is refused matters; with which code does not, but for how it is told.
-        let mut nths = if code == 2 { vec![1] } else { vec![1, 2, *last] };
-        nths.retain(|nth| nth <= last);
-        nths.dedup();
+        let nths = if code == 2 { [1].into() } else { faults::chosen(*last, 2, 0) };
         for nth in nths {
             let fail = format!("{name}:{code}:{nth}");
             let environment =
                 [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", leaks)];
-            let out = convert(&to, ways, &environment);
+            let out = convert_from(from, &to, ways, &environment);
             let stderr = String::from_utf8_lossy(&out.stderr);
             if out.status.success() {
                 assert_eq!(stderr, "", "{fail}");
@@ -115,6 +117,20 @@ fn a_refused_call_on_the_way_through_tensors_and_compression_too() {
 }
 
 #[test]
+fn a_refused_call_on_the_way_through_tensors_of_the_older_form_too() {
+    let ways = ["--via", "dlpack-legacy", "--nulls", "mask", "--columns", COLUMNS];
+    refused_calls("a_refused_call_on_the_way_through_tensors_of_the_older_form", &ways);
+}
+
+#[test]
+fn a_refused_call_while_an_encoded_array_is_decoded_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("sample.cdenc");
+    std::fs::write(&tree, sample_tree()).unwrap();
+    refused_calls_but("a_refused_call_while_an_encoded_array_is_decoded", &tree, &[], |_| false);
+}
+
+#[test]
 fn a_refused_call_for_memory_that_an_isolated_plugin_shares_too() {
     const TEST: &str = "a_refused_call_for_memory_that_an_isolated_plugin_shares_too";
     let folder = tempfile::tempdir().unwrap();
@@ -124,9 +140,9 @@ fn a_refused_call_for_memory_that_an_isolated_plugin_shares_too() {
         return skip(TEST, &said);
     }
     // Those that any conversion calls are refused above; but what this one is asked about is other memory.
-    let mut others = calls(&folder.path().join("here.arrow"), &[]);
+    let mut others = calls(&sample(), &folder.path().join("here.arrow"), &[]);
     others.remove("cuPointerGetAttributes");
-    refused_calls_but(TEST, &["--isolate=arrow-ipc"], |name| others.contains_key(name));
+    refused_calls_but(TEST, &sample(), &["--isolate=arrow-ipc"], |name| others.contains_key(name));
 }
 
 /// A device that is broken refuses everything from some moment on.
@@ -135,7 +151,7 @@ fn a_device_that_breaks_ends_the_conversion_and_nothing_else() {
     const TEST: &str = "a_device_that_breaks";
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out.arrow");
-    if calls(&folder.path().join("wanted.arrow"), &[]).is_empty() {
+    if calls(&sample(), &folder.path().join("wanted.arrow"), &[]).is_empty() {
         return skip(TEST, "only the simulated driver refuses what it is told to refuse");
     }
     for name in
@@ -161,7 +177,7 @@ fn a_driver_that_is_not_there_or_has_no_device_that_would_do_is_named() {
         _ => assert_refused(&out, &["cannot work on cuda:0", "libcuda.so"], &to),
     }
     std::fs::remove_file(&to).ok();
-    if calls(&to, &[]).is_empty() {
+    if calls(&sample(), &to, &[]).is_empty() {
         return skip(TEST, "only the simulated driver is any driver");
     }
     std::fs::remove_file(&to).unwrap();

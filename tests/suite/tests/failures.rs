@@ -1,7 +1,8 @@
 //! Every failure at its n-th occurrence, in a conversion through each plugin: an error with words, nothing held, no file,
-//! and the next conversion works.
+//! and the next conversion works. At some occurrences; at each with `CROSSDOCK_FAULTS=all`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +14,7 @@ use crossdock::source::Input;
 use crossdock::{Host, Session};
 use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::{ByteSink, ByteSource, CancelFlag, Device, Error, Options, Result, Validate};
-use crossdock_tests::{assert_nothing_left, built_file, csv_plugin, sample, sample_tree};
+use crossdock_tests::{assert_nothing_left, built_file, csv_plugin, faults, sample, sample_tree};
 
 /// A way through the plugins, and the devices that it works on.
 struct Route {
@@ -110,9 +111,8 @@ fn session(host: &Host, device: Device, cancel: &CancelFlag) -> Session {
     host.session().device(device).validate(Validate::Full).cancel_flag(cancel.clone()).open().unwrap()
 }
 
-/// All of the first occurrences, then a sample: a later one is an earlier one's in another batch.
-fn chosen(occurrences: u64) -> impl Iterator<Item = u64> {
-    (1..=occurrences.min(12)).chain((13..=occurrences).step_by((occurrences as usize / 8).max(1)))
+fn chosen(occurrences: u64) -> BTreeSet<u64> {
+    faults::chosen(occurrences, 12, 8)
 }
 
 fn settled(host: &Host, what: &str) {
