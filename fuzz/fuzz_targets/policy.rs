@@ -1,10 +1,21 @@
-//! Bytes as a policy, and as a lock: an error, or what they say. Nothing else.
+//! Bytes as a policy, as a lock, and as a plugin's signature: an error, or what they say. Nothing else.
 #![no_main]
 
 use std::path::Path;
+use std::sync::OnceLock;
 
+use crossdock::load::signature_in;
 use crossdock::policy::{Lock, Policy};
 use libfuzzer_sys::fuzz_target;
+
+/// Whose key signed `PLUGIN` in the seeds, and nobody has any more.
+const KEY: &str = "RWR7MHSze/2ygU6IbJr4j4vmV3XFPn0aaVg6CsRNFs1pQ5hjHQy1Nh9n";
+const PLUGIN: &[u8] = b"bytes";
+
+fn policy_with_key(file: &Path) -> Policy {
+    let text = format!("require_signature = true\nkeys = [\"{KEY}\"]\n");
+    Policy::from_text(file, &text).expect("a policy")
+}
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
@@ -13,4 +24,6 @@ fuzz_target!(|bytes: &[u8]| {
     // An error is an answer.
     drop(Policy::from_text(file, text));
     drop(Lock::from_text(file, text));
+    static POLICY: OnceLock<Policy> = OnceLock::new();
+    drop(signature_in(text, PLUGIN, POLICY.get_or_init(|| policy_with_key(file))));
 });

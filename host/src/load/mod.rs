@@ -1,6 +1,9 @@
 //! From a candidate to an entry that may be called. Loading is a trait: a plugin that is linked in goes through the
 //! same checks as one from a file, and behaves the same.
 
+// `fuzzing` is what a fuzzer's build says, which no package declares.
+#![allow(unexpected_cfgs)]
+
 mod alive;
 mod checked;
 mod checks;
@@ -26,6 +29,9 @@ pub use file::PluginFile;
 pub use linked::LinkedPlugin;
 pub use needs::is_system_library;
 pub use refusal::{Refusal, Refused};
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use signature::signature_in;
 pub use signature::{Fingerprint, Signature, signature_file};
 
 use crate::isolation::Isolated;

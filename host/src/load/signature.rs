@@ -62,14 +62,33 @@ pub(super) fn fingerprint(
             verifier.update(chunk);
         }
     })?;
-    let signature = match verifier {
-        Ok((key, mut verifier)) => match verifier.finalize() {
-            Ok(()) => Signature::By(key.clone()),
-            Err(error) => Signature::Bad(error.to_string()),
-        },
-        Err(signature) => signature,
-    };
+    let signature = verifier.map_or_else(|signature| signature, |(key, verifier)| held(key, verifier));
     Ok(Fingerprint { sha256: hasher.finish(), signature })
+}
+
+/// What has been told of the bytes, once all of them went through.
+fn held(key: &Key, mut verifier: minisign::StreamVerifier<'_>) -> Signature {
+    match verifier.finalize() {
+        Ok(()) => Signature::By(key.clone()),
+        Err(error) => Signature::Bad(error.to_string()),
+    }
+}
+
+/// What a signature file of this text says of these bytes, for tests and the fuzzer.
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub fn signature_in(text: &str, bytes: &[u8], policy: &Policy) -> Signature {
+    let found = match decoded(text) {
+        Ok(found) => found,
+        Err(why) => return Signature::Bad(why),
+    };
+    match verifier(&found, &policy.keys) {
+        Ok((key, mut verifier)) => {
+            verifier.update(bytes);
+            held(key, verifier)
+        }
+        Err(signature) => signature,
+    }
 }
 
 /// The key whose signature it says to be, and what will tell whether it is.
@@ -96,7 +115,11 @@ fn read_signature(plugin: &Path) -> Result<Option<minisign::Signature>, String> 
     };
     let mut text = String::new();
     file.take(LIMIT_BYTES).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    minisign::Signature::decode(&text).map(Some).map_err(|error| error.to_string())
+    decoded(&text).map(Some)
+}
+
+fn decoded(text: &str) -> Result<minisign::Signature, String> {
+    minisign::Signature::decode(text).map_err(|error| error.to_string())
 }
 
 impl Fingerprint {
@@ -110,5 +133,31 @@ impl Fingerprint {
             Signature::Bad(why) => why.clone(),
         };
         Err(Refusal::Signature { file, why })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_of_its_own_bytes_and_by_a_key_that_is_named() {
+        let (keys, others) = (
+            ::minisign::KeyPair::generate_unencrypted_keypair(),
+            ::minisign::KeyPair::generate_unencrypted_keypair(),
+        );
+        let (keys, others) = (keys.unwrap(), others.unwrap());
+        let policy = |keys: &::minisign::KeyPair| {
+            let text = format!("require_signature = true\nkeys = [\"{}\"]\n", keys.pk.to_base64());
+            Policy::from_text(Path::new("/etc/policy.toml"), &text).unwrap()
+        };
+        let signature =
+            ::minisign::sign(Some(&keys.pk), &keys.sk, &b"bytes"[..], None, None).unwrap().to_string();
+        let said = |text: &str, bytes: &[u8], by| signature_in(text, bytes, &policy(by));
+        assert!(matches!(said(&signature, b"bytes", &keys), Signature::By(_)));
+        assert!(matches!(said(&signature, b"other", &keys), Signature::Bad(_)));
+        assert!(matches!(said(&signature, b"bytes", &others), Signature::Unknown));
+        assert!(matches!(said("no signature", b"bytes", &keys), Signature::Bad(_)));
     }
 }
