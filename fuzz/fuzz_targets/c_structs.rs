@@ -1,5 +1,5 @@
-//! Arrow's C structs with every count, format and size taken from the fuzzer's bytes, beside a true table of sizes: an error, or a
-//! sound batch that is used in all ways, and released once. Nothing else.
+//! Arrow's C structs with every count and size taken from the fuzzer's bytes, beside a true table of sizes; formats, names and metadata
+//! too, now and then: an error, or a sound batch that is used in all ways, and released once. Nothing else.
 #![no_main]
 
 use std::ffi::{CString, c_char, c_void};
@@ -66,6 +66,9 @@ const FORMATS: [(&str, usize, usize); 49] = [
     ("+r", 0, 2),
     ("?", 2, 0),
 ];
+/// Of metadata, the most pairs that are said to be there, and bytes of a key or a value.
+const MOST_PAIRS: i64 = 512;
+const MOST_PART: i64 = 256;
 const INDICES: [&str; 4] = ["c", "S", "i", "l"];
 
 /// How often an array was released that was handed over whole.
@@ -74,6 +77,7 @@ static RELEASED: AtomicUsize = AtomicUsize::new(0);
 /// What a schema's struct points at.
 struct SchemaParts {
     texts: [CString; 2],
+    metadata: Vec<u8>,
     children: Vec<*mut abi::ArrowSchema>,
     dictionary: Option<Box<abi::ArrowSchema>>,
 }
@@ -87,7 +91,7 @@ unsafe extern "C" fn release_schema(schema: *mut abi::ArrowSchema) {
             drop(Owned::new(*Box::from_raw(*child)));
         }
         drop(parts.dictionary.map(|dictionary| Owned::new(*dictionary)));
-        drop(parts.texts);
+        drop((parts.texts, parts.metadata));
     }
 }
 
@@ -149,22 +153,59 @@ impl Maker<'_, '_> {
         data
     }
 
+    /// What the fuzzer has, behind this, up to its first zero.
+    fn text(&mut self, begin: &[u8]) -> CString {
+        let n = usize::from(self.from.byte() % 16);
+        let mut bytes = [begin, &self.from.some(n)].concat();
+        bytes.truncate(bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()));
+        CString::new(bytes).expect("no zero byte")
+    }
+
+    /// Pairs as Arrow has them, with numbers of any kind: what they say is there, for the reader has nothing but their word for it.
+    fn metadata(&mut self) -> Vec<u8> {
+        let pairs = i64::from(self.from.byte() % 4);
+        let mut bytes = Vec::new();
+        let number = |maker: &mut Self, bytes: &mut Vec<u8>, usual, most| {
+            let n = maker.from.count(usual).clamp(i32::MIN.into(), most) as i32;
+            bytes.extend(n.to_ne_bytes());
+            usize::try_from(n).unwrap_or(0)
+        };
+        number(self, &mut bytes, pairs, MOST_PAIRS);
+        for _ in 0..2 * pairs {
+            let usual = i64::from(self.from.byte() % 8);
+            let n = number(self, &mut bytes, usual, MOST_PART);
+            bytes.extend(self.from.some(n));
+        }
+        // Of more pairs than these, each has an empty key and an empty value.
+        bytes.resize(bytes.len() + 8 * MOST_PAIRS as usize, 0);
+        bytes
+    }
+
     fn schema(
         &mut self,
         format: &str,
         children: Vec<abi::ArrowSchema>,
         dictionary: Option<abi::ArrowSchema>,
     ) -> abi::ArrowSchema {
-        let texts = [format, "c"].map(|text| CString::new(text).expect("no zero byte"));
+        let n = self.from.count(children.len() as i64).min(children.len() as i64);
+        // What is above the flags says what else is made up.
+        let what = self.from.byte();
+        let format = match what >> 3 & 7 {
+            7 => self.text(b""),
+            6 => self.text(format.as_bytes()),
+            _ => CString::new(format).expect("no zero byte"),
+        };
+        let name = if what >> 6 == 3 { self.text(b"") } else { c"c".to_owned() };
+        let metadata = if what >> 5 == 5 { self.metadata() } else { Vec::new() };
         let children = children.into_iter().map(|child| Box::into_raw(Box::new(child))).collect();
-        let parts = Box::new(SchemaParts { texts, children, dictionary: dictionary.map(Box::new) });
+        let texts = [format, name];
+        let parts = Box::new(SchemaParts { texts, metadata, children, dictionary: dictionary.map(Box::new) });
         let parts = Box::leak(parts);
-        let n = self.from.count(parts.children.len() as i64).min(parts.children.len() as i64);
         abi::ArrowSchema {
             format: parts.texts[0].as_ptr(),
             name: parts.texts[1].as_ptr(),
-            metadata: std::ptr::null::<c_char>(),
-            flags: i64::from(self.from.byte() & 7),
+            metadata: if parts.metadata.is_empty() { std::ptr::null() } else { parts.metadata.as_ptr().cast::<c_char>() },
+            flags: i64::from(what & 7),
             n_children: n,
             children: parts.children.as_mut_ptr(),
             dictionary: parts.dictionary.as_deref_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut),
@@ -214,8 +255,9 @@ fuzz_target!(|bytes: &[u8]| {
     let stream = host.stream(Device::CPU);
     let mut from = Bytes(bytes);
     let mut maker = Maker { from: &mut from, sizes: Vec::new() };
-    let rows = i64::from(maker.from.byte() % 24);
-    let (schema, array) = maker.column(rows, 0);
+    let begin = maker.from.byte();
+    let (schema, array) = maker.column(i64::from(begin % 24), 0);
+    let metadata = if begin >= 240 { maker.metadata() } else { Vec::new() };
     let sizes = maker.sizes;
     // SAFETY: made above, ours to give.
     let (schema, array) = unsafe { (Owned::new(schema), Owned::new(array)) };
@@ -226,7 +268,10 @@ fuzz_target!(|bytes: &[u8]| {
             batch.array.array = array.into_raw();
             batch.array.device_type = Device::CPU.r#type;
             (batch.buffer_sizes, batch.n_buffer_sizes) = (sizes.as_ptr(), sizes.len());
-            // SAFETY: as above; the sizes live until the end of this function.
+            if !metadata.is_empty() {
+                batch.metadata = metadata.as_ptr().cast();
+            }
+            // SAFETY: as above; sizes and metadata live until the end of this function.
             let batch = unsafe { Owned::new(batch) };
             if let Ok(batch) = import_batch(batch, &Arc::new(schema), &host.memory()) {
                 // An error is an answer.
