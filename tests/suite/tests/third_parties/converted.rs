@@ -38,7 +38,7 @@ fn converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
 
 /// Bits of 3000 rows, of which each seventh is not set; and which those are.
 fn validity() -> (Vec<u8>, impl Fn(usize) -> bool) {
-    let is_valid = |i: usize| i % 7 != 0;
+    let is_valid = |i: usize| !i.is_multiple_of(7);
     let mut bits = vec![0; 375];
     (0..3000).filter(|i| is_valid(*i)).for_each(|i| bits[i / 8] |= 1 << (i % 8));
     (bits, is_valid)
@@ -70,6 +70,6 @@ fn a_tree_of_the_encoding_in_c_becomes_a_table_on_every_device() {
         children: vec![words],
         ..Node::new("example.scaled", DataType::Float64, 3000)
     };
-    let value = |(i, integer): (usize, &i64)| is_valid(i).then(|| *integer as f64 * 0.25);
+    let value = |(i, integer): (usize, &i64)| is_valid(i).then_some(*integer as f64 * 0.25);
     converted(&csv_plugin(), &node, integers.iter().enumerate().map(value).collect::<Float64Array>());
 }
