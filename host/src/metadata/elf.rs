@@ -71,10 +71,10 @@ fn check_machine(header: &Header) -> Result<(), MetadataError> {
 /// What is counted is read at once. More program headers than their field can count (`PN_XNUM`) are too many as well: the section that
 /// would count them is not looked at.
 fn check_count(what: &str, n: u64, most: u64) -> Result<(), MetadataError> {
-    match n <= most {
-        true => Ok(()),
-        false => Err(damaged(&format!("it has {n} {what}, expected at most {most}"))),
+    if n > most {
+        return Err(damaged(&format!("it has {n} {what}, expected at most {most}")));
     }
+    Ok(())
 }
 
 /// The loader maps what is missing of a file as well, and whoever touches that dies of SIGBUS, or reads zeros.
