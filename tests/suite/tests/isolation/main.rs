@@ -65,6 +65,13 @@ fn host(plugins: &Path, isolation: Isolation) -> HostBuilder {
     Host::builder().policy(policy).backend(Backend::builder().build()).search(search)
 }
 
+/// How many files this process has open whose names begin so.
+fn open_files(name: &str) -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().filter_map(Result::ok);
+    let names = open.filter_map(|open| std::fs::read_link(open.path()).ok());
+    names.filter(|file| file.as_os_str().as_encoded_bytes().starts_with(name.as_bytes())).count()
+}
+
 /// How many processes with this mark there are.
 fn processes(mark: &str) -> usize {
     all_processes().filter(|process| is_marked(process, mark)).count()

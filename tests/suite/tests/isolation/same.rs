@@ -125,8 +125,10 @@ fn the_batches_of_a_long_table_do_not_use_up_what_a_process_may_have_open() {
     }
     writer.finish().unwrap();
     let batches = read(&there, Input::bytes(sink.take()));
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
-    assert!(batches.len() == BATCHES && open < BATCHES, "{} batches, {open} open files", batches.len());
+    // Other tests of this process have files of other kinds open meanwhile.
+    let open = crate::open_files("/memfd:crossdock-arrays");
+    assert_eq!(batches.len(), BATCHES);
+    assert!((1..BATCHES).contains(&open), "{open} open files of {BATCHES} batches");
     // Those that are not open any more go to other processes all the same.
     let sink = VecSink::new();
     let mut writer = there.write(Output::Memory(sink.clone()), batch.schema(), &options).unwrap();
