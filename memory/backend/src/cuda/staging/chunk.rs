@@ -4,7 +4,7 @@ use crossdock_plugin_api::Result;
 
 use super::Cuda;
 use super::cut::{Cut, Slice};
-use crate::cuda::driver::{EVENT_DISABLE_TIMING, NOT_READY, RawEvent, RawStream};
+use crate::cuda::driver::{EVENT_DISABLE_TIMING, RawEvent, RawStream, SUCCESS};
 
 /// Pages from which on a fault for each is worth avoiding.
 const POPULATE_FROM_BYTES: usize = 64 << 10;
@@ -34,11 +34,11 @@ impl Chunk {
         Ok(Self { start, event, pending: false, stream: std::ptr::null_mut() })
     }
 
-    /// Whether it may be used now. A device that failed uses nothing any more: the next call to it will say so.
+    /// Whether it is known that it may be used now. Where the driver fails to say so, whoever needs it waits, and hears why.
     pub(super) fn is_free(&mut self, cuda: &Cuda) -> bool {
         let _relaxed = cuda.driver.relaxed();
         // SAFETY: our own event, alive as long as this.
-        self.pending = self.pending && unsafe { (cuda.driver.event_query)(self.event) } == NOT_READY;
+        self.pending = self.pending && unsafe { (cuda.driver.event_query)(self.event) } != SUCCESS;
         !self.pending
     }
 
@@ -47,15 +47,17 @@ impl Chunk {
         self.pending && self.stream == stream
     }
 
-    /// Blocks until the device is done with it.
+    /// Blocks until the device is done with it. After an error nobody knows whether it is.
     pub(super) fn wait(&mut self, cuda: &Cuda) -> Result<()> {
         if self.is_free(cuda) {
             return Ok(());
         }
-        self.pending = false;
         let _relaxed = cuda.driver.relaxed();
         // SAFETY: as above.
-        cuda.driver.check("cuEventSynchronize", unsafe { (cuda.driver.event_synchronize)(self.event) })
+        let code = unsafe { (cuda.driver.event_synchronize)(self.event) };
+        cuda.driver.check("cuEventSynchronize", code)?;
+        self.pending = false;
+        Ok(())
     }
 
     /// Reads the host's bytes of part `n` in.

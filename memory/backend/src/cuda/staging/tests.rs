@@ -263,6 +263,11 @@ unsafe extern "C" fn records_nothing(_: RawEvent, _: RawStream) -> c_int {
     INVALID_VALUE
 }
 
+/// Of queries, and of waits.
+unsafe extern "C" fn says_nothing_of_an_event(_: RawEvent) -> c_int {
+    INVALID_VALUE
+}
+
 #[test]
 fn a_copy_that_fails_says_so_and_the_next_one_works() {
     let refusing = |driver: Driver| Driver { memcpy_async: refuses_nowhere, ..*REAL.get_or_init(|| driver) };
@@ -312,6 +317,45 @@ fn a_chunk_whose_event_was_not_recorded_is_not_lost() {
         let mut host = noise(bytes, 1);
         assert!(rig.put(&[(rig.block, &host)]).unwrap_err().message().contains("cuEventRecord"));
         assert!(rig.get(&mut [(rig.block, &mut host)]).unwrap_err().message().contains("cuEventRecord"));
+        assert_all_back(&rig.staging.large);
+        assert_all_back(&rig.staging.small);
+    }
+}
+
+#[test]
+fn what_the_driver_does_not_say_is_done_is_waited_for() {
+    const TEST: &str = "what_the_driver_does_not_say_is_done_is_waited_for";
+    let failing = |driver: Driver| Driver { event_query: says_nothing_of_an_event, ..driver };
+    let Some(rig) = Rig::over(TEST, LARGE, failing) else { return };
+    for bytes in [100, 300_000, LARGE / 2] {
+        let sources = [noise(bytes, 1), noise(bytes, 2)];
+        let places = [rig.block, rig.block + bytes as u64];
+        for (at, source) in places.iter().zip(&sources) {
+            rig.put(&[(*at, source)]).unwrap();
+        }
+        for (at, source) in places.iter().zip(&sources) {
+            assert!(rig.read(*at, bytes) == *source, "{bytes} bytes");
+        }
+    }
+    assert_all_back(&rig.staging.large);
+    assert_all_back(&rig.staging.small);
+}
+
+#[test]
+fn where_it_cannot_be_waited_for_that_is_the_error() {
+    let failing = |driver: Driver| Driver {
+        event_query: says_nothing_of_an_event,
+        event_synchronize: says_nothing_of_an_event,
+        ..driver
+    };
+    let Some(rig) = Rig::over("where_it_cannot_be_waited_for_that_is_the_error", LARGE, failing) else {
+        return;
+    };
+    for bytes in [100, 300_000, LARGE] {
+        let mut host = noise(bytes, 1);
+        let (before, error) = (host.clone(), rig.get(&mut [(rig.block, &mut host)]).unwrap_err());
+        assert!(error.message().contains("cuEventSynchronize"), "{error}");
+        assert!(host == before, "{bytes} bytes were written that may not have arrived");
         assert_all_back(&rig.staging.large);
         assert_all_back(&rig.staging.small);
     }
