@@ -351,10 +351,10 @@ impl Desk {
 mod tests {
     use std::os::fd::AsFd;
 
-    use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts};
     use crossdock_test_support::TestHost;
 
     use super::super::freight::TreeParts;
+    use super::super::freight::tests::one_node;
     use super::super::wire::CallParts;
     use super::*;
 
@@ -416,15 +416,7 @@ mod tests {
         assert!(came.message().contains("where none were asked for"), "{came}");
         let streams = Streams::new(host.stream(Device::CPU), None);
         desk.add_instance(1, Decoding { host: host.host(), memory: host.memory(), streams });
-        let node = NodeParts {
-            encoding: "test".into(),
-            logical_type: LogicalType::Dtype(vec![1]),
-            length: 0,
-            metadata: Vec::new(),
-            n_buffers: 0,
-            n_children: 0,
-        };
-        let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
+        let tree = one_node(0, Vec::new());
         for device in [Device::cuda(7), Device::UNTOUCHABLE] {
             let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
             let call = CallSettings::new(device).enter(|call| CallParts::of(call, 1, device));

@@ -318,7 +318,7 @@ fn size(n: u64) -> Result<usize> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Mutex;
 
     use arrow_schema::{Field, Schema};
@@ -330,6 +330,19 @@ mod tests {
     use crate::source::Allowance;
 
     const ROWS: usize = 1 << 20;
+
+    /// A tree of no encoding that there is.
+    pub fn one_node(length: u64, buffers: Vec<Owned<abi::EncodedBuffer>>) -> EncodedArray {
+        let node = NodeParts {
+            encoding: "test".into(),
+            logical_type: LogicalType::Dtype(vec![1]),
+            length,
+            metadata: Vec::new(),
+            n_buffers: buffers.len() as u32,
+            n_children: 0,
+        };
+        EncodedArray::new(vec![node], buffers).unwrap()
+    }
 
     /// A column of numbers, in memory of its own.
     fn numbers(stream: &Stream) -> DeviceBatch {
@@ -422,15 +435,7 @@ mod tests {
         let host = TestHost::new();
         let there = host.stream(Device::UNTOUCHABLE);
         let bytes = there.memory().alloc(&there, 64).unwrap().freeze_now();
-        let node = NodeParts {
-            encoding: "test".into(),
-            logical_type: LogicalType::Dtype(vec![1]),
-            length: 8,
-            metadata: Vec::new(),
-            n_buffers: 1,
-            n_children: 0,
-        };
-        let tree = EncodedArray::new(vec![node], vec![bytes.to_encoded()]).unwrap();
+        let tree = one_node(8, vec![bytes.to_encoded()]);
         let told = || TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
         let from = Incoming::of_a_plugin(Vec::new(), &Allowance::default()).unwrap();
         let refused = told().read(&from).err().unwrap();

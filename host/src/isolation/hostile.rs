@@ -231,8 +231,9 @@ mod tests {
     use arrow_schema::{DataType, Field};
     use crossdock_arrays::{DeviceArray, export_schema};
     use crossdock_memory_backend::Backend;
-    use crossdock_plugin_api::{CallSettings, EncodedArray, LogicalType, NodeParts};
+    use crossdock_plugin_api::CallSettings;
 
+    use super::super::freight::tests::one_node;
     use super::super::freight::{BatchParts, TreeParts, write_schema};
     use super::super::shared::Outgoing;
     use super::super::wire::{self, CallParts, Failure, Wish};
@@ -314,15 +315,7 @@ mod tests {
         let process = listener.conversation();
         let read = wire::write(&Wish::Read { source: 1, offset: 8, bytes: 1 << 40 }).unwrap();
         process.is_asked(read.clone(), Vec::new());
-        let node = NodeParts {
-            encoding: "test".into(),
-            logical_type: LogicalType::Dtype(vec![1]),
-            length: 0,
-            metadata: Vec::new(),
-            n_buffers: 0,
-            n_children: 0,
-        };
-        let tree = EncodedArray::new(vec![node], Vec::new()).unwrap();
+        let tree = one_node(0, Vec::new());
         let tree = TreeParts::write(tree.root().unwrap(), &mut Outgoing::default()).unwrap();
         let call = CallSettings::new(Device::CPU).enter(|call| CallParts::of(call, CALL, Device::CPU));
         let decode = Wish::Decode { instance: CALL, call, tree, rooms: Vec::new() };

@@ -5,9 +5,6 @@
 //! rights ([`confine`], and [`cgroup`] where the policy has one). What they say is plain data ([`wire`]) in messages ([`link`]); arrays lie in memory that both see and
 //! neither can change ([`shared`], [`freight`]), and on devices in copies ([`rooms`]).
 
-// `fuzzing` is what a fuzzer's build says, which no package declares.
-#![allow(unexpected_cfgs)]
-
 mod cgroup;
 mod child;
 mod confine;

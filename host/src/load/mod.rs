@@ -1,9 +1,6 @@
 //! From a candidate to an entry that may be called. Loading is a trait: a plugin that is linked in goes through the
 //! same checks as one from a file, and behaves the same.
 
-// `fuzzing` is what a fuzzer's build says, which no package declares.
-#![allow(unexpected_cfgs)]
-
 mod alive;
 mod checked;
 mod checks;

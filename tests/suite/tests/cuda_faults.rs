@@ -31,51 +31,49 @@ const GIVING_BACK: [&str; 12] = [
 /// What tensors have a place for.
 const COLUMNS: &str = "year,dep_time,distance,cancelled,speed_mph";
 
-fn convert(to: &Path, ways: &[&str], environment: &[(&str, &str)]) -> Output {
-    convert_from(&sample(), to, ways, environment)
+/// A conversion on the device.
+struct Conversion<'a> {
+    from: &'a Path,
+    ways: &'a [&'a str],
 }
 
-fn convert_from(from: &Path, to: &Path, ways: &[&str], environment: &[(&str, &str)]) -> Output {
-    let (from, to) = (from.to_str().unwrap(), to.to_str().unwrap());
-    let arguments = ["convert", from, to, "--device", "cuda", "--quiet"];
-    let mut command = command(&[&arguments, ways].concat());
-    command.envs(environment.iter().copied()).output().unwrap()
+impl Conversion<'_> {
+    fn run(&self, to: &Path, environment: &[(&str, &str)]) -> Output {
+        let (from, to) = (self.from.to_str().unwrap(), to.to_str().unwrap());
+        let arguments = ["convert", from, to, "--device", "cuda", "--quiet"];
+        let mut command = command(&[&arguments, self.ways].concat());
+        command.envs(environment.iter().copied()).output().unwrap()
+    }
+
+    /// How often it calls each of the driver's functions; none where the driver is not the simulated one.
+    fn calls(&self, to: &Path) -> BTreeMap<String, u64> {
+        let out = self.run(to, &[("CROSSDOCK_SIM_CUDA_TRACE", "1")]);
+        let mut calls = BTreeMap::new();
+        for line in String::from_utf8_lossy(&out.stderr).lines() {
+            let call = line.strip_prefix("crossdock-sim-cuda: ").and_then(|line| line.split_once(" = "));
+            if let Some((name, _)) = call {
+                *calls.entry(name.to_owned()).or_default() += 1;
+            }
+        }
+        assert!(calls.is_empty() || out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        calls
+    }
 }
 
 fn skip(test: &str, why: &str) {
     std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
 }
 
-/// How often a conversion calls each of the driver's functions; none where the driver is not the simulated one.
-fn calls(from: &Path, to: &Path, ways: &[&str]) -> BTreeMap<String, u64> {
-    let out = convert_from(from, to, ways, &[("CROSSDOCK_SIM_CUDA_TRACE", "1")]);
-    let mut calls = BTreeMap::new();
-    for line in String::from_utf8_lossy(&out.stderr).lines() {
-        let call = line.strip_prefix("crossdock-sim-cuda: ").and_then(|line| line.split_once(" = "));
-        if let Some((name, _)) = call {
-            *calls.entry(name.to_owned()).or_default() += 1;
-        }
-    }
-    assert!(calls.is_empty() || out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    calls
-}
-
-/// Every function that the sample's conversion calls, refused at some of its calls.
-fn refused_calls(test: &str, ways: &[&str]) {
-    refused_calls_but(test, &sample(), ways, &CODES, |_| false);
-}
-
-/// The same for a file's conversion, with some codes, but for some functions.
-fn refused_calls_but(
+/// Every function that a conversion calls, but for some, refused at some of its calls with each of these codes.
+fn refused_calls(
     test: &str,
-    from: &Path,
-    ways: &[&str],
+    conversion: &Conversion<'_>,
     codes: &[(i32, &str)],
     is_left_out: impl Fn(&str) -> bool,
 ) {
     let folder = tempfile::tempdir().unwrap();
     let (wanted, to) = (folder.path().join("wanted.arrow"), folder.path().join("out.arrow"));
-    let mut calls = calls(from, &wanted, ways);
+    let mut calls = conversion.calls(&wanted);
     if calls.is_empty() {
         return skip(test, "only the simulated driver refuses what it is told to refuse");
     }
@@ -93,7 +91,7 @@ fn refused_calls_but(
             let fail = format!("{name}:{code}:{nth}");
             let environment =
                 [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", leaks)];
-            let out = convert_from(from, &to, ways, &environment);
+            let out = conversion.run(&to, &environment);
             let stderr = String::from_utf8_lossy(&out.stderr);
             if out.status.success() {
                 assert_eq!(stderr, "", "{fail}");
@@ -115,21 +113,24 @@ fn refused_calls_but(
 
 #[test]
 fn a_refused_call_of_the_driver_is_harmless_or_told_in_one_line() {
-    refused_calls("a_refused_call_of_the_driver", &["--via", "arrow-c-device"]);
+    let conversion = Conversion { from: &sample(), ways: &["--via", "arrow-c-device"] };
+    refused_calls("a_refused_call_of_the_driver", &conversion, &CODES, |_| false);
 }
 
 #[test]
 fn a_refused_call_on_the_way_through_tensors_and_compression_too() {
     let ways = ["--via", "dlpack", "--nulls", "mask", "--columns", COLUMNS, "--compression", "lz4"];
-    refused_calls("a_refused_call_on_the_way_through_tensors", &ways);
+    let conversion = Conversion { from: &sample(), ways: &ways };
+    refused_calls("a_refused_call_on_the_way_through_tensors", &conversion, &CODES, |_| false);
 }
 
 #[test]
 fn a_refused_call_on_the_way_through_tensors_of_the_older_form_too() {
     let ways = ["--via", "dlpack-legacy", "--nulls", "mask", "--columns", COLUMNS];
+    let conversion = Conversion { from: &sample(), ways: &ways };
     let test = "a_refused_call_on_the_way_through_tensors_of_the_older_form";
     // How each code is told has been seen by then.
-    refused_calls_but(test, &sample(), &ways, &CODES[1..], |_| false);
+    refused_calls(test, &conversion, &CODES[1..], |_| false);
 }
 
 #[test]
@@ -137,22 +138,25 @@ fn a_refused_call_while_an_encoded_array_is_decoded_too() {
     let folder = tempfile::tempdir().unwrap();
     let tree = folder.path().join("sample.cdenc");
     std::fs::write(&tree, sample_tree()).unwrap();
-    refused_calls_but("a_refused_call_while_an_encoded_array_is_decoded", &tree, &[], &CODES[1..], |_| false);
+    let conversion = Conversion { from: &tree, ways: &[] };
+    refused_calls("a_refused_call_while_an_encoded_array_is_decoded", &conversion, &CODES[1..], |_| false);
 }
 
 #[test]
 fn a_refused_call_for_memory_that_an_isolated_plugin_shares_too() {
     const TEST: &str = "a_refused_call_for_memory_that_an_isolated_plugin_shares_too";
     let folder = tempfile::tempdir().unwrap();
-    let out = convert(&folder.path().join("out.arrow"), &["--isolate=arrow-ipc"], &[]);
+    let conversion = Conversion { from: &sample(), ways: &["--isolate=arrow-ipc"] };
+    let out = conversion.run(&folder.path().join("out.arrow"), &[]);
     let said = String::from_utf8_lossy(&out.stderr);
     if said.contains("this system cannot") {
         return skip(TEST, &said);
     }
     // Those that any conversion calls are refused above; but what this one is asked about is other memory.
-    let mut others = calls(&sample(), &folder.path().join("here.arrow"), &[]);
+    let plain = Conversion { from: conversion.from, ways: &[] };
+    let mut others = plain.calls(&folder.path().join("here.arrow"));
     others.remove("cuPointerGetAttributes");
-    refused_calls_but(TEST, &sample(), &["--isolate=arrow-ipc"], &CODES, |name| others.contains_key(name));
+    refused_calls(TEST, &conversion, &CODES, |name| others.contains_key(name));
 }
 
 /// A device that is broken refuses everything from some moment on.
@@ -161,7 +165,8 @@ fn a_device_that_breaks_ends_the_conversion_and_nothing_else() {
     const TEST: &str = "a_device_that_breaks";
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out.arrow");
-    if calls(&sample(), &folder.path().join("wanted.arrow"), &[]).is_empty() {
+    let conversion = Conversion { from: &sample(), ways: &[] };
+    if conversion.calls(&folder.path().join("wanted.arrow")).is_empty() {
         return skip(TEST, "only the simulated driver refuses what it is told to refuse");
     }
     for name in
@@ -171,7 +176,7 @@ fn a_device_that_breaks_ends_the_conversion_and_nothing_else() {
         let fail = format!("{name}:719:0");
         let environment =
             [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore")];
-        let out = convert(&to, &[], &environment);
+        let out = conversion.run(&to, &environment);
         assert_refused(&out, &["the CUDA driver answered", "719", name], &to);
     }
 }
@@ -181,13 +186,14 @@ fn a_driver_that_is_not_there_or_has_no_device_that_would_do_is_named() {
     const TEST: &str = "a_driver_without_devices";
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("out.arrow");
-    let out = convert(&to, &[], &[("LD_LIBRARY_PATH", "")]);
+    let conversion = Conversion { from: &sample(), ways: &[] };
+    let out = conversion.run(&to, &[("LD_LIBRARY_PATH", "")]);
     match out.status.code() {
         Some(0) => skip("a_driver_that_is_not_there", "this machine has a driver"),
         _ => assert_refused(&out, &["cannot work on cuda:0", "libcuda.so"], &to),
     }
     std::fs::remove_file(&to).ok();
-    if calls(&sample(), &to, &[]).is_empty() {
+    if conversion.calls(&to).is_empty() {
         return skip(TEST, "only the simulated driver is any driver");
     }
     std::fs::remove_file(&to).unwrap();
@@ -195,7 +201,7 @@ fn a_driver_that_is_not_there_or_has_no_device_that_would_do_is_named() {
         ("CROSSDOCK_SIM_CUDA_DEVICES", "0", ["cannot work on cuda:0", "no device"]),
         ("CROSSDOCK_SIM_CUDA_CAPABILITY", "35", ["cuda:0", "compute capability 3.5"]),
     ] {
-        assert_refused(&convert(&to, &[], &[(variable, value)]), &told, &to);
+        assert_refused(&conversion.run(&to, &[(variable, value)]), &told, &to);
     }
     assert_nothing_left(&to);
 }
