@@ -27,6 +27,8 @@ pub struct Case {
 pub struct Run {
     pub case: &'static Case,
     pub device: Option<Device>,
+    /// Whether what others do meanwhile would be taken for the plugin's doing: nothing else runs then.
+    pub alone: bool,
 }
 
 /// Nothing to say, or why not.

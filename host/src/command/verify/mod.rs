@@ -27,7 +27,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use crossdock::api::Device;
+use crossdock::api::{Device, abi};
 use crossdock::memory::Backend;
 
 use super::{Failure, answer, options, terminal};
@@ -145,15 +145,19 @@ impl Verify {
 
     /// Once, or once for each device.
     fn runs_of(&self, case: &'static Case) -> Vec<Run> {
+        let run = |device: Option<Device>| {
+            let on_cuda = device.is_some_and(|device| device.r#type == abi::DEVICE_CUDA);
+            Run { case, device, alone: on_cuda && cases::is_alone(case) }
+        };
         if !case.on_devices {
-            return vec![Run { case, device: None }];
+            return vec![run(None)];
         }
         let mut devices = self.devices.clone();
         if devices.is_empty() {
             devices = vec![Device::CPU];
             devices.extend(Backend::builder().build().cuda().is_ok().then(|| Device::cuda(0)));
         }
-        devices.into_iter().map(|device| Run { case, device: Some(device) }).collect()
+        devices.into_iter().map(|device| run(Some(device))).collect()
     }
 
     fn run_alone(&self, name: &str) -> Result<(), Failure> {

@@ -20,6 +20,8 @@ struct State {
     waiting: Vec<Run>,
     /// On their way, and how often.
     running: Vec<&'static str>,
+    /// Whether one of them is to be alone.
+    held: bool,
     bad: HashSet<&'static str>,
     error: Option<std::io::Error>,
     done: Vec<Done>,
@@ -44,12 +46,18 @@ impl State {
         {
             return Next::Skip(self.waiting.remove(at), ground);
         }
+        if self.held {
+            return Next::Wait;
+        }
         let is_open = |name: &&str| {
             self.running.contains(name) || self.waiting.iter().any(|other| other.case.name == *name)
         };
-        match self.waiting.iter().position(|run| !run.case.ground.iter().any(&is_open)) {
+        let may_run =
+            |run: &Run| !run.case.ground.iter().any(&is_open) && (!run.alone || self.running.is_empty());
+        match self.waiting.iter().position(may_run) {
             Some(at) => {
                 let run = self.waiting.remove(at);
+                self.held = run.alone;
                 self.running.push(run.case.name);
                 Next::Run(run)
             }
@@ -83,8 +91,14 @@ pub fn run(
     tell: &mut dyn FnMut(Done),
 ) -> std::io::Result<()> {
     let total = runs.len();
-    let state =
-        State { waiting: runs, running: Vec::new(), bad: HashSet::new(), error: None, done: Vec::new() };
+    let state = State {
+        waiting: runs,
+        running: Vec::new(),
+        held: false,
+        bad: HashSet::new(),
+        error: None,
+        done: Vec::new(),
+    };
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
@@ -106,6 +120,7 @@ pub fn run(
                     if let Some(at) = own.running.iter().position(|name| *name == run.case.name) {
                         own.running.swap_remove(at);
                     }
+                    own.held = false;
                     match done {
                         Ok(done) => own.finish(done),
                         Err(error) => own.error = Some(error),
@@ -143,6 +158,8 @@ pub fn run(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::case::{Case, Failed};
     use super::*;
 
@@ -158,7 +175,7 @@ mod tests {
     }
 
     fn outcomes(jobs: usize, base: Outcome) -> Vec<(&'static str, Outcome)> {
-        let runs = CASES.iter().map(|case| Run { case, device: None }).collect();
+        let runs = CASES.iter().map(|case| Run { case, device: None, alone: false }).collect();
         let start = |run: &Run| {
             let outcome = if run.case.name == "base" { base.clone() } else { Outcome::Passed };
             let (stdout, stderr, replay) = Default::default();
@@ -190,8 +207,40 @@ mod tests {
     }
 
     #[test]
+    fn nothing_runs_beside_what_is_to_be_alone() {
+        // Each of those that may run together waits for another one, for a while.
+        let runs = CASES.iter().filter(|case| case.name != "middle");
+        let runs = runs.map(|case| Run { case, device: None, alone: case.name == "apart" }).collect();
+        let (running, changed) = (Mutex::new(Vec::new()), Condvar::new());
+        let beside = Mutex::new(Vec::new());
+        let start = |run: &Run| {
+            let name = run.case.name;
+            let mut own = running.lock().unwrap();
+            own.push(name);
+            changed.notify_all();
+            let alone = |own: &mut Vec<_>| own.len() == 1;
+            (own, _) = changed.wait_timeout_while(own, Duration::from_millis(200), alone).unwrap();
+            beside
+                .lock()
+                .unwrap()
+                .extend(own.iter().filter(|other| **other != name).map(|other| (name, *other)));
+            drop(own);
+            std::thread::sleep(Duration::from_millis(20));
+            running.lock().unwrap().retain(|other| *other != name);
+            let (stdout, stderr, replay) = Default::default();
+            Ok(Done { run: *run, outcome: Outcome::Passed, seconds: 0.0, stdout, stderr, replay })
+        };
+        let mut told = Vec::new();
+        super::run(runs, 3, &start, &mut |done| told.push(done.run.case.name)).unwrap();
+        assert_eq!(told.last(), Some(&"apart"));
+        let beside = beside.into_inner().unwrap();
+        assert!(!beside.is_empty(), "jobs do not run side by side");
+        assert!(beside.iter().all(|(a, b)| *a != "apart" && *b != "apart"), "{beside:?}");
+    }
+
+    #[test]
     fn what_cannot_be_started_ends_all() {
-        let runs = CASES.iter().map(|case| Run { case, device: None }).collect();
+        let runs = CASES.iter().map(|case| Run { case, device: None, alone: false }).collect();
         let start = |_: &Run| Err(std::io::Error::other("no process"));
         assert_eq!(run(runs, 2, &start, &mut |_| {}).unwrap_err().to_string(), "no process");
     }

@@ -9,7 +9,7 @@ mod sins;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crossdock_memory_backend::Backend;
 use crossdock_tests::{command, simulated_driver};
@@ -43,8 +43,16 @@ fn has_cuda(test: &str) -> bool {
     true
 }
 
+/// For runs on a device: one case looks at all that the device has given away, which others have too where it is a real one.
+fn turn(arguments: &[&str]) -> Option<MutexGuard<'static, ()>> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let on_device = arguments.contains(&"cuda:0") || !arguments.contains(&"--device");
+    on_device.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 /// A run of all cases, as JSON.
 fn verify(plugin: &Path, arguments: &[&str]) -> (Output, Value) {
+    let _turn = turn(arguments);
     let mut command = command(&["verify", plugin.to_str().unwrap(), "--json"]);
     if let Driver::Simulated(folder) = driver() {
         command.env("LD_LIBRARY_PATH", folder);

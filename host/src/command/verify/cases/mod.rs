@@ -46,6 +46,11 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     groups.into_iter().flatten()
 }
 
+/// Whether a case looks at what a whole device has, which all processes share.
+pub fn is_alone(case: &Case) -> bool {
+    device::CASES.iter().any(|own| own.name == case.name)
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
