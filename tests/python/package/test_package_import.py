@@ -58,6 +58,8 @@ def test_nothing_public_releases_what_a_capsule_holds():
     assert cd.Column in owned and cd.EncodedArray in owned and cd.cuda.Buffer in owned
     functions = [name for module in modules for name in getattr(module, "__all__", dir(module))]
     names = functions + [name for thing in owned for name in dir(thing)]
+    # Python's own for whoever has a buffer: the interpreter looks whether it is theirs.
+    names = [name for name in names if name != "__release_buffer__"]
     assert not [name for name in names if "release" in name.lower()]
 
 

@@ -16,6 +16,7 @@ import pytest
 import trees
 import vortex as vx
 from capsules import Exporter, capsule_of, tuple_of
+from conftest import assert_nothing_held
 from craft import alp, boolean, primitive, run_end, sparse
 from flat import Tree, export_of
 
@@ -478,8 +479,7 @@ def test_memory_stays_flat(session, kind):
     gc.collect()
     assert resident() - before < ALLOWED_BYTES
     assert sys.getallocatedblocks() - blocks < 1000
-    session.synchronize()
-    assert session.memory_used() == {}
+    assert_nothing_held(session)
 
 
 def resident():

@@ -1,11 +1,10 @@
 """`crossdock.compat.xlog`: XLOG's calls and results, on the cpu and on a device."""
 
-import gc
-
 import crossdock as cd
 import numpy as np
 import pytest
 from capi import capsule_name
+from conftest import assert_nothing_held
 from crossdock.compat import xlog
 from tensors_made import CPU, CUDA, Asked
 
@@ -22,10 +21,7 @@ def where(request):
     session = xlog.session(**where)
     assert session.device == request.param
     yield where
-    for _ in range(3):
-        gc.collect()
-        session.synchronize()
-    assert session.memory_used() == {}
+    assert_nothing_held(session)
 
 
 class Taken:

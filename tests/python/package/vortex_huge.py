@@ -11,6 +11,7 @@ import numpy as np
 import proto
 import pyarrow as pa
 from capsules import LIVE, Exporter
+from conftest import assert_nothing_held
 from craft import boolean
 from flatbuffer import Table, write
 from vortex_nodes import I8, U1, U2, U4, constant, dtype_of, node, number, of, told
@@ -262,8 +263,8 @@ def main(budget=None, device="cpu"):
                     wrong.append(f"{name}: {error}")
             if budget and resident() - had > RESIDENT:
                 wrong.append(f"{name}: took {resident() - had} bytes")
-        session.synchronize()
-        assert session.memory_used() == {} and not LIVE
+        assert_nothing_held(session)
+        assert not LIVE
     print(f"{len(cases)} claims, {resident() - before} bytes at most")
     for line in wrong:
         print(line)

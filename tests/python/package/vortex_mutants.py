@@ -12,6 +12,7 @@ import crossdock as cd
 import pyarrow as pa
 import trees
 from capsules import LIVE, Exporter
+from conftest import assert_nothing_held
 from flat import Tree
 
 BUDGET = "64MiB"
@@ -177,8 +178,8 @@ def main(seed, first, count, place, device="cpu"):
                 show(tree)
                 raise
             assert resident() - before < RESIDENT, f"mutant {seed} {number}, {ways}, took {resident() - before} bytes"
-        session.synchronize()
-        assert session.memory_used() == {} and not LIVE
+        assert_nothing_held(session)
+        assert not LIVE
     print(f"{count} mutants, {decoded} of them decode; {resident() - before} bytes at most")
 
 
