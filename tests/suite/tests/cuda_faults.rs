@@ -1,6 +1,7 @@
 //! What `crossdock convert --device cuda` says when the driver is missing, or refuses one of its calls: the right output
 //! where the refused call did no harm, else status 1, one line with the driver's answer, and nothing left behind. Over the
-//! simulated driver. At the first, second and last call of each function; at each with `CROSSDOCK_FAULTS=all`.
+//! simulated driver. At the first, second and last call of each function; with `CROSSDOCK_FAULTS=all` at each of them, and at
+//! all of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -84,10 +85,13 @@ fn refused_calls(
     for ((name, last), (code, words)) in
         calls.iter().flat_map(|call| codes.iter().map(move |code| (call, *code)))
     {
-        let leaks = if GIVING_BACK.contains(&name.as_str()) { "ignore" } else { "" };
         // Where a call is refused matters; with which code does not, but for how it is told.
-        let nths = if code == 2 { [1].into() } else { faults::chosen(*last, 2, 0) };
+        let mut nths = if code == 2 { [1].into() } else { faults::chosen(*last, 2, 0) };
+        // At every one of its calls.
+        nths.extend(faults::all().then_some(0));
         for nth in nths {
+            let keeps = nth == 0 || GIVING_BACK.contains(&name.as_str());
+            let leaks = if keeps { "ignore" } else { "" };
             let fail = format!("{name}:{code}:{nth}");
             let environment =
                 [("CROSSDOCK_SIM_CUDA_FAIL", fail.as_str()), ("CROSSDOCK_SIM_CUDA_LEAKS", leaks)];
