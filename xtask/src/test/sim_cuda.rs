@@ -39,8 +39,8 @@ const MACHINES: &[Machine] = &[
     Machine { seed: 3, devices: 2, peer: false, lack: &["cuCtxRecordEvent"] },
 ];
 
-/// Takes as long as all the others of its package together, and has no use for a device that another one reaches.
-const WITHOUT_PEERS: &str = "cuda_faults";
+/// They take as long as all the others of their package together, and have no use for a device that another one reaches.
+const WITHOUT_PEERS: [&str; 2] = ["cuda_faults", "verify"];
 
 /// Runs them on each machine. Leaks and accesses out of order end a test program with a status of their own.
 pub(super) fn run(workspace: &Workspace, release: bool) -> Result<Outcome> {
@@ -52,7 +52,7 @@ pub(super) fn run(workspace: &Workspace, release: bool) -> Result<Outcome> {
         let lacking: Vec<String> = lack.iter().map(|name| (*name).to_owned()).collect();
         let folder = lay_out(workspace, &lacking)?;
         println!("seed {seed}, {devices} devices, peer access {peer}, without {lack:?}");
-        for program in programs.iter().filter(|program| !peer || program.name != WITHOUT_PEERS) {
+        for program in programs.iter().filter(|program| !peer || !WITHOUT_PEERS.contains(&&*program.name)) {
             println!("{}", program.path.display());
             let mut command = Command::new(&program.path);
             command.current_dir(&program.folder).env("LD_LIBRARY_PATH", &folder);

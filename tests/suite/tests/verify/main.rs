@@ -47,7 +47,8 @@ fn has_cuda(test: &str) -> bool {
 fn turn(arguments: &[&str]) -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     let on_device = arguments.contains(&"cuda:0") || !arguments.contains(&"--device");
-    on_device.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
+    (on_device && matches!(driver(), Driver::Own))
+        .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A run of all cases, as JSON.
