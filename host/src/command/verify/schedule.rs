@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn nothing_runs_beside_what_is_to_be_alone() {
-        // Each of those that may run together waits for another one, for a while.
+        // Each of those that may run together waits for the other one.
         let runs = CASES.iter().filter(|case| case.name != "middle");
         let runs = runs.map(|case| Run { case, device: None, alone: case.name == "apart" }).collect();
         let (running, changed) = (Mutex::new(Vec::new()), Condvar::new());
@@ -219,7 +219,8 @@ mod tests {
             own.push(name);
             changed.notify_all();
             let alone = |own: &mut Vec<_>| own.len() == 1;
-            (own, _) = changed.wait_timeout_while(own, Duration::from_millis(200), alone).unwrap();
+            let patience = Duration::from_millis(if run.alone { 100 } else { 20_000 });
+            (own, _) = changed.wait_timeout_while(own, patience, alone).unwrap();
             beside
                 .lock()
                 .unwrap()
