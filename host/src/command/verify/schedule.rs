@@ -18,10 +18,7 @@ pub struct Done {
 
 struct State {
     waiting: Vec<Run>,
-    /// On their way, and how often.
-    running: Vec<&'static str>,
-    /// Whether one of them is to be alone.
-    held: bool,
+    running: Vec<Run>,
     bad: HashSet<&'static str>,
     error: Option<std::io::Error>,
     done: Vec<Done>,
@@ -46,19 +43,19 @@ impl State {
         {
             return Next::Skip(self.waiting.remove(at), ground);
         }
-        if self.held {
+        if self.running.iter().any(|run| run.alone) {
             return Next::Wait;
         }
         let is_open = |name: &&str| {
-            self.running.contains(name) || self.waiting.iter().any(|other| other.case.name == *name)
+            self.running.iter().any(|run| run.case.name == *name)
+                || self.waiting.iter().any(|other| other.case.name == *name)
         };
         let may_run =
             |run: &Run| !run.case.ground.iter().any(&is_open) && (!run.alone || self.running.is_empty());
         match self.waiting.iter().position(may_run) {
             Some(at) => {
                 let run = self.waiting.remove(at);
-                self.held = run.alone;
-                self.running.push(run.case.name);
+                self.running.push(run);
                 Next::Run(run)
             }
             // A ground that waits for itself would wait for ever; a test sees to it that there is none.
@@ -91,14 +88,8 @@ pub fn run(
     tell: &mut dyn FnMut(Done),
 ) -> std::io::Result<()> {
     let total = runs.len();
-    let state = State {
-        waiting: runs,
-        running: Vec::new(),
-        held: false,
-        bad: HashSet::new(),
-        error: None,
-        done: Vec::new(),
-    };
+    let state =
+        State { waiting: runs, running: Vec::new(), bad: HashSet::new(), error: None, done: Vec::new() };
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     let work = || {
@@ -117,10 +108,11 @@ pub fn run(
                     drop(own);
                     let done = start(&run);
                     own = lock();
-                    if let Some(at) = own.running.iter().position(|name| *name == run.case.name) {
+                    let is_over =
+                        |other: &Run| other.case.name == run.case.name && other.device == run.device;
+                    if let Some(at) = own.running.iter().position(is_over) {
                         own.running.swap_remove(at);
                     }
-                    own.held = false;
                     match done {
                         Ok(done) => own.finish(done),
                         Err(error) => own.error = Some(error),
