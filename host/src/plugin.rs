@@ -43,6 +43,7 @@ impl Plugin {
         session: WeakSession,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
+        janitor::wait_for_room();
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let backend = session.upgrade().map(|session| session.host().backend().clone());
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);

@@ -16,6 +16,12 @@ use crate::host_object::HostObject;
 use crate::traced::Ended;
 use waiting::{Counted, Waiting};
 
+/// With so many instances yet to be destroyed, whoever makes another waits: threads that make them faster than one thread
+/// destroys them, with the threads and memory of each, would leave the machine without.
+const MOST_IDLE: usize = 64;
+/// For no longer: a plugin whose `destroy` blocks does not keep others from their work.
+const ROOM_WITHIN: Duration = Duration::from_secs(10);
+
 /// An instance whose handle is closed.
 pub(crate) struct Retired {
     // Dropped in this order: the instance's `destroy` may still use its host.
@@ -74,6 +80,13 @@ pub(crate) fn retire(retired: Retired) {
     }
 }
 
+/// To be called before an instance is made.
+pub(crate) fn wait_for_room() {
+    if let Some(retired) = theirs() {
+        retired.wait_for_room(MOST_IDLE, Some(Instant::now() + ROOM_WITHIN));
+    }
+}
+
 /// A reference to some host object went: it may have been the last one that a retired instance waited for.
 pub(crate) fn reference_gone() {
     janitor().retired.reference_gone();
@@ -105,15 +118,20 @@ pub(crate) fn held(backend: &Backend) -> Vec<(String, usize)> {
 }
 
 fn settle_until(until: Option<Instant>) {
+    if let Some(retired) = theirs() {
+        retired.settle(until);
+    }
+}
+
+/// What the janitor's thread has before it, for others to wait for: not for that thread itself, and not where there is none.
+fn theirs() -> Option<&'static Waiting<Retired>> {
     let janitor = janitor();
     // A plugin may end the process while it is being destroyed.
     if janitor.thread.get() == Some(&this_thread()) {
-        return;
+        return None;
     }
     let process = *janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
-    if process == Some(std::process::id()) {
-        janitor.retired.settle(until);
-    }
+    (process == Some(std::process::id())).then_some(&janitor.retired)
 }
 
 /// Also where the thread's own variables are gone, as at the end of a process.

@@ -24,9 +24,15 @@ pub(crate) struct Waiting<T> {
 struct State<T> {
     /// In the order in which they came, with their numbers.
     waiting: Vec<(u64, T)>,
-    /// The lowest number of those that are being dropped just now.
-    busy: Option<u64>,
+    /// Those that are being dropped just now.
+    busy: Option<Busy>,
     next: u64,
+}
+
+struct Busy {
+    /// The lowest of their numbers.
+    first: u64,
+    how_many: usize,
 }
 
 impl<T> Default for Waiting<T> {
@@ -71,9 +77,9 @@ impl<T: Counted> Waiting<T> {
             }
             state = self.wait(state);
         };
-        state.busy = idle.first().map(|(number, _)| *number);
-        drop(state);
         let n = idle.len();
+        state.busy = idle.first().map(|(number, _)| Busy { first: *number, how_many: n });
+        drop(state);
         drop(idle);
         let mut state = self.state();
         self.count.fetch_sub(n, Ordering::SeqCst);
@@ -84,13 +90,33 @@ impl<T: Counted> Waiting<T> {
     /// Blocks until all that waits by now and is idle has been dropped, and not for longer than `until`. What comes later is
     /// not waited for, or there would be no end while others work.
     pub(crate) fn settle(&self, until: Option<Instant>) {
-        let mut state = self.state();
+        let state = self.state();
         let later = state.next;
-        let is_due = |state: &State<T>| {
-            state.busy.is_some_and(|number| number < later)
+        self.wait_while(state, until, |state| {
+            state.busy.as_ref().is_some_and(|busy| busy.first < later)
                 || state.waiting.iter().any(|(number, item)| *number < later && is_idle(item))
-        };
-        while is_due(&state) {
+        });
+    }
+
+    /// Blocks until no more than `most` are idle and yet to be dropped, and not for longer than `until`.
+    pub(crate) fn wait_for_room(&self, most: usize, until: Option<Instant>) {
+        // Without the lock for the many who find next to nothing here. What comes in just now may be missed.
+        if self.count.load(Ordering::Relaxed) <= most {
+            return;
+        }
+        self.wait_while(self.state(), until, |state| {
+            let busy = state.busy.as_ref().map_or(0, |busy| busy.how_many);
+            busy + state.waiting.iter().filter(|(_, item)| is_idle(item)).count() > most
+        });
+    }
+
+    fn wait_while(
+        &self,
+        mut state: MutexGuard<'_, State<T>>,
+        until: Option<Instant>,
+        is_so: impl Fn(&State<T>) -> bool,
+    ) {
+        while is_so(&state) {
             state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return,
                 Some(left) => {
