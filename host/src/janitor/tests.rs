@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::waiting::{Counted, Waiting};
@@ -47,5 +47,58 @@ fn who_waits_for_what_is_idle_by_now_is_not_kept_by_what_comes_later() {
     waiting.settle(Some(deadline));
     assert!(Instant::now() < deadline, "it was waited for as long as others came");
     is_over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+}
+
+const MOST: usize = 3;
+
+/// Ends when it may.
+struct Slow {
+    may_end: Arc<Mutex<()>>,
+    alive: Arc<AtomicUsize>,
+}
+
+impl Counted for Slow {
+    fn is_idle(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        drop(self.may_end.lock());
+        self.alive.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn who_makes_them_faster_than_they_end_waits_for_room() {
+    let (waiting, is_over) = (Arc::new(Waiting::default()), Arc::new(AtomicBool::new(false)));
+    let (may_end, alive) = (Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
+    let make = || {
+        alive.fetch_add(1, Ordering::Relaxed);
+        waiting.add(Slow { may_end: may_end.clone(), alive: alive.clone() });
+    };
+    let none_ends = may_end.lock().unwrap();
+    (0..=MOST).for_each(|_| make());
+    let (rounds, over) = (waiting.clone(), is_over.clone());
+    let thread = std::thread::spawn(move || {
+        while !over.load(Ordering::Relaxed) {
+            rounds.round();
+        }
+    });
+    let short = Instant::now() + Duration::from_millis(20);
+    waiting.wait_for_room(MOST, Some(short));
+    assert!(Instant::now() >= short, "there was room for more than {MOST}");
+    waiting.wait_for_room(MOST + 1, None);
+    drop(none_ends);
+    for _ in 0..1000 {
+        waiting.wait_for_room(MOST, None);
+        make();
+        let alive = alive.load(Ordering::Relaxed);
+        assert!(alive <= MOST + 1, "{alive} are alive");
+    }
+    is_over.store(true, Ordering::Relaxed);
+    make();
     thread.join().unwrap();
 }

@@ -101,7 +101,7 @@ impl<T: Counted> Waiting<T> {
     /// Blocks until no more than `most` are idle and yet to be dropped, and not for longer than `until`.
     pub(crate) fn wait_for_room(&self, most: usize, until: Option<Instant>) {
         // Without the lock for the many who find next to nothing here. What comes in just now may be missed.
-        if self.count.load(Ordering::Relaxed) <= most {
+        if self.count.load(Ordering::Acquire) <= most {
             return;
         }
         self.wait_while(self.state(), until, |state| {

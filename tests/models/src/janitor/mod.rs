@@ -105,3 +105,22 @@ fn who_settles_finds_ended_what_was_idle_before() {
         lent.write();
     });
 }
+
+#[test]
+fn who_waits_for_room_finds_ended_all_but_so_many() {
+    model(5, || {
+        let (waiting, shared) = (Arc::new(Waiting::default()), [Shared::lent(0), Shared::lent(1)]);
+        shared.iter().for_each(|shared| shared.write());
+        waiting.add(Instance(shared[0].clone()));
+        let janitor = thread::spawn({
+            let waiting = waiting.clone();
+            move || waiting.round()
+        });
+        waiting.add(Instance(shared[1].clone()));
+        shared[1].release(&waiting);
+        waiting.wait_for_room(1, None);
+        let ended: usize = shared.iter().map(|shared| shared.ended.load(Ordering::Relaxed)).sum();
+        assert!(ended > 0, "both were idle, where there was room for one");
+        janitor.join().unwrap();
+    });
+}
