@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use common::mini::{ALIVE, bytes, host, schema};
+use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
 use crossdock::source::Input;
-use crossdock::{ReadOptions, Table};
+use crossdock::{Host, ReadOptions, Table};
 use crossdock_arrays::{DeviceBatch, import_batch};
-use crossdock_plugin_api::{Owned, abi};
+use crossdock_plugin_api::{About, Owned, abi, entry};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -91,11 +93,10 @@ mod lender {
     };
 }
 
-#[test]
-fn an_instance_is_destroyed_when_the_last_reference_of_what_it_lent_out_is_gone_and_not_before() {
-    let _alone = alone();
-    let about = crossdock_plugin_api::About {
-        name: "lender",
+/// A host that has this plugin and no other.
+fn host_of(name: &'static str, entry: &'static abi::PluginEntry) -> Host {
+    let about = About {
+        name,
         version: "1.0.0",
         description: "",
         licence: "Apache-2.0",
@@ -103,9 +104,13 @@ fn an_instance_is_destroyed_when_the_last_reference_of_what_it_lent_out_is_gone_
         formats: "",
         encodings: "",
     };
-    let plugin = crossdock::load::LinkedPlugin::new(&lender::ENTRY, about.meta());
-    let search = crossdock::discovery::Search::nowhere().linked(plugin);
-    let host = crossdock::Host::builder().search(search).build().unwrap();
+    Host::builder().search(Search::nowhere().linked(LinkedPlugin::new(entry, about.meta()))).build().unwrap()
+}
+
+#[test]
+fn an_instance_is_destroyed_when_the_last_reference_of_what_it_lent_out_is_gone_and_not_before() {
+    let _alone = alone();
+    let host = host_of("lender", &lender::ENTRY);
     let instance = host.session().open().unwrap().plugin("lender").unwrap();
     lender::retain();
     lender::retain();
@@ -249,4 +254,46 @@ fn a_batch_moves_between_sessions_without_a_copy() {
     drop((batch, one));
     let batch = import_batch(raw, &schema(), two.memory()).unwrap();
     assert_eq!(batch.columns()[0].buffers()[1].as_ref().unwrap().address(), address);
+}
+
+/// A plugin whose instances take longer to end than to be made.
+mod slow {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use crossdock_plugin_api::{Host, Plugin, Result};
+
+    static ALIVE: AtomicUsize = AtomicUsize::new(0);
+    pub static MOST: AtomicUsize = AtomicUsize::new(0);
+
+    pub struct Slow;
+
+    impl Plugin for Slow {
+        fn create(_: Host) -> Result<Self> {
+            MOST.fetch_max(ALIVE.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            Ok(Self)
+        }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(2));
+            ALIVE.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+#[test]
+fn however_many_sessions_come_and_go_few_instances_are_yet_to_be_destroyed() {
+    const SESSIONS: usize = 500;
+    const FEW: usize = 65;
+    let _alone = alone();
+    static ENTRY: abi::PluginEntry = entry::<slow::Slow>();
+    let host = host_of("slow", &ENTRY);
+    for _ in 0..SESSIONS {
+        host.session().open().unwrap().plugin("slow").unwrap();
+    }
+    let most = slow::MOST.load(Ordering::SeqCst);
+    assert!(most <= FEW, "{most} of {SESSIONS} were there at once");
+    assert_eq!(host.settle(), []);
 }
