@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -201,10 +202,15 @@ impl Catalog {
     }
 
     fn add_file(&mut self, seen: &mut HashSet<PathBuf>, origin: Origin, path: PathBuf) {
-        // The same file reached twice is one candidate, where it came first.
+        // The same file reached twice is one candidate, where it came first: unless it was the way there that was refused.
         let same = path.canonicalize().unwrap_or_else(|_| path.clone());
-        if seen.insert(same) {
-            self.add(origin, Arc::new(PluginFile::under(path, self.policy.clone())));
+        if seen.contains(&same) {
+            return;
+        }
+        self.add(origin, Arc::new(PluginFile::under(path, self.policy.clone())));
+        let refused = self.candidates.last().and_then(|candidate| candidate.metadata.as_ref().err());
+        if !refused.is_some_and(|refused| refused.reason.is_of_the_path()) {
+            seen.insert(same);
         }
     }
 
@@ -213,7 +219,7 @@ impl Catalog {
         seen: &mut HashSet<PathBuf>,
         origin: Origin,
         directory: &Path,
-        wanted: fn(&str) -> bool,
+        wanted: fn(&[u8]) -> bool,
     ) {
         let entries = match std::fs::read_dir(directory) {
             Ok(entries) => entries,
@@ -224,7 +230,7 @@ impl Catalog {
         };
         let mut paths: Vec<PathBuf> = entries
             .filter_map(Result::ok)
-            .filter(|entry| entry.file_name().to_str().is_some_and(wanted))
+            .filter(|entry| wanted(entry.file_name().as_bytes()))
             .map(|entry| entry.path())
             .collect();
         paths.sort();
@@ -253,12 +259,12 @@ impl Catalog {
     }
 }
 
-fn is_library(name: &str) -> bool {
-    name.ends_with(".so")
+fn is_library(name: &[u8]) -> bool {
+    name.ends_with(b".so")
 }
 
-fn is_ours(name: &str) -> bool {
-    name.starts_with("libcrossdock_") && name.ends_with("_plugin.so")
+fn is_ours(name: &[u8]) -> bool {
+    name.starts_with(b"libcrossdock_") && name.ends_with(b"_plugin.so")
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use common::{c_plugin, temporary};
+use common::{c_plugin, set_mode, temporary};
 use crossdock::discovery::{Catalog, Origin, Search};
 use crossdock::{Error, Host};
 
@@ -74,6 +76,29 @@ fn a_file_that_is_found_twice_is_one_candidate() {
     std::os::unix::fs::symlink(&path, root.path().join("b.so")).unwrap();
     let catalog = Search::nowhere().given(&path).given(root.path()).environment(root.path()).run();
     assert_eq!(catalog.candidates.len(), 1);
+}
+
+#[test]
+fn a_file_that_is_refused_for_the_way_there_is_used_where_it_is_found_by_another() {
+    let root = temporary();
+    let path = plugin(&root.path().join("installed"), "a.so", "a");
+    let open = root.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::os::unix::fs::symlink(&path, open.join("a.so")).unwrap();
+    set_mode(&open, 0o777);
+    let catalog = Search::nowhere().given(&open).installed(root.path().join("installed")).run();
+    let reasons = catalog.candidates.iter().map(|c| c.metadata.as_ref().err().map(|e| e.reason.id()));
+    assert_eq!(reasons.collect::<Vec<_>>(), [Some("directory-mode"), None]);
+    assert_eq!(chosen(&catalog), [(Origin::Installed, "a".to_string())]);
+}
+
+#[test]
+fn a_file_whose_name_is_no_text_is_a_candidate_too() {
+    let root = temporary();
+    let path = plugin(root.path(), "a.so", "a");
+    std::fs::rename(&path, root.path().join(OsStr::from_bytes(b"\xff.so"))).unwrap();
+    let catalog = Search::nowhere().given(root.path()).run();
+    assert_eq!(chosen(&catalog), [(Origin::Directory, "a".to_string())]);
 }
 
 #[test]

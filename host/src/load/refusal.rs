@@ -148,6 +148,17 @@ impl Refusal {
         }
     }
 
+    /// Whether it says something of the path by which a file was reached, so that the same file may do by another.
+    pub(crate) fn is_of_the_path(&self) -> bool {
+        matches!(
+            self,
+            Self::DirectoryOwner { .. }
+                | Self::DirectoryMode { .. }
+                | Self::Unsigned(_)
+                | Self::Signature { .. }
+        )
+    }
+
     /// The refusal of `who` for this reason.
     pub fn of(self, who: impl Into<String>) -> Refused {
         Refused { who: who.into(), reason: self }

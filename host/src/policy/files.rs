@@ -66,13 +66,13 @@ fn crashes(environment: &Environment) -> Option<PathBuf> {
     own(environment, "XDG_STATE_HOME", ".local/state").map(|folder| folder.join(CRASHES))
 }
 
-/// The user's folder that `variable` names, or this one in the user's home. As the XDG specification has it, a relative path counts
-/// for nothing: else whoever chose the working directory would choose the policy.
+/// The user's folder that `variable` names, or this one in the user's home. As the XDG specification has it, a relative path is as
+/// good as none: else whoever chose the working directory would choose the policy.
 fn own(environment: &Environment, variable: &str, at_home: &str) -> Option<PathBuf> {
     // That a privileged process looks past these is no news to anybody.
-    let home = || environment.value("HOME", drop).map(|home| Path::new(&home).join(at_home));
-    let named = environment.value(variable, drop).map(PathBuf::from);
-    named.or_else(home).filter(|folder| folder.is_absolute())
+    let absolute =
+        |name| environment.value(name, drop).map(PathBuf::from).filter(|folder| folder.is_absolute());
+    absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(at_home)))
 }
 
 /// The text of a file that only root and this process's user can write.
@@ -128,9 +128,16 @@ mod tests {
 
     #[test]
     fn a_user_s_folder_that_is_relative_to_anywhere_is_not_looked_into() {
-        let variable = |name: &str| (name == "XDG_CONFIG_HOME").then(|| OsString::from("config"));
-        let file = usual_file(&Environment::of(variable, false), |_| true);
-        assert_eq!(file.unwrap(), Path::new("/etc/crossdock/crossdock.toml"));
+        let found = |variable| usual_file(&Environment::of(variable, false), |_| true).unwrap();
+        let relative = |name: &str| ["XDG_CONFIG_HOME", "HOME"].contains(&name).then(|| "config".into());
+        assert_eq!(found(relative), Path::new("/etc/crossdock/crossdock.toml"));
+        // Nor does it hide the policy in the user's home.
+        let home = |name: &str| match name {
+            "XDG_CONFIG_HOME" => Some("config".into()),
+            "HOME" => Some("/user".into()),
+            _ => None,
+        };
+        assert_eq!(found(home), Path::new("/user/.config/crossdock/crossdock.toml"));
     }
 
     #[test]
