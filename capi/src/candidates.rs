@@ -1,7 +1,7 @@
 //! `crossdock_host_candidates`: what was found, and what became of it.
 
 use crossdock::discovery::Candidate as Found;
-use crossdock::load::{Refusal, Refused, inspect};
+use crossdock::load::{FAILED, Refusal, Refused, inspect};
 use crossdock::metadata::Metadata;
 use crossdock::{Error as HostError, Session};
 use crossdock_plugin_api::{Error, Owned, Result, abi as api};
@@ -79,7 +79,7 @@ fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate
                 Some(Err(HostError::Refused(refused))) => refuse(&mut row, &refused, texts),
                 Some(Err(error)) => {
                     row.status = CANDIDATE_REFUSED;
-                    row.reason = texts.keep("failed");
+                    row.reason = texts.keep(FAILED);
                     row.message = texts.keep(&error.one_line());
                 }
             }

@@ -113,6 +113,17 @@ fn what_a_policy_leaves_out_is_told_to_those_who_ask_and_what_it_finds_wrong_to_
 }
 
 #[test]
+fn what_files_are_called_neither_begins_a_line_nor_steers_a_terminal() {
+    let alone = Alone::with_plugins();
+    let folder = alone.path().join("plugins");
+    std::fs::rename(folder.join("a.so"), folder.join("a\n  from: \x1b[2J.so")).unwrap();
+    std::fs::write(folder.join("c\nb 1.0.0: it.so"), "no library").unwrap();
+    let text = stdout(&alone.run(&["plugins", "--explain", "--plugins", "plugins"]));
+    assert!(text.contains("a?  from: ?[2J.so") && text.contains("c?b 1.0.0: it.so"), "{text}");
+    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+}
+
+#[test]
 fn explain_says_of_each_candidate_whether_it_is_chosen_shadowed_or_refused_and_why() {
     let alone = Alone::with_plugins();
     c_plugin(&alone.path().join("plugins"), "second.so", &["NAME=\"a\""]);

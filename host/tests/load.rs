@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
-use common::{c_plugin, set_mode, temporary};
+use common::{c_library, c_plugin, c_plugin_with, lines, set_mode, temporary};
 use crossdock::load::{Load, PluginFile, inspect};
 use crossdock::metadata::{Metadata, MetadataError, Needs};
 
@@ -291,9 +291,60 @@ fn an_unresolved_symbol_is_named() {
 
 #[test]
 fn an_entry_that_cannot_be_used_is_refused() {
-    assert_refused(&["NO_ENTRY"], "no-entry", &["crossdock_plugin_v1"]);
-    assert_refused(&["ENTRY_MAGIC=7"], "bad-entry", &["magic"]);
-    assert_refused(&["DESTROY=0"], "bad-entry", &["'destroy' is NULL"]);
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let leaves = format!("RAN=\"{}\"", ran.display());
+    for (definition, id, words) in [
+        ("NO_ENTRY", "no-entry", "crossdock_plugin_v1"),
+        ("ENTRY_MAGIC=7", "bad-entry", "magic"),
+        ("ENTRY_MAJOR=7", "abi-version", "built for ABI 7."),
+        ("DESTROY=0", "bad-entry", "'destroy' is NULL"),
+    ] {
+        assert_refused(&[definition, &leaves], id, &[words]);
+    }
+    assert_eq!(lines(&ran), [""; 0], "none of its code ran");
+    PluginFile::new(c_plugin(directory.path(), "good.so", &[&leaves])).load().unwrap();
+    assert_eq!(lines(&ran), ["c-nothing"]);
+}
+
+/// Where the program header of the `n`th segment of this type is.
+fn segment(library: &[u8], kind: u32, n: usize) -> usize {
+    let headers = usize::from_le_bytes(library[32..40].try_into().unwrap());
+    let count = usize::from(u16::from_le_bytes(library[56..58].try_into().unwrap()));
+    let all = (0..count).map(|i| headers + i * 56);
+    all.filter(|at| library[*at..at + 4] == kind.to_le_bytes()).nth(n).unwrap()
+}
+
+#[test]
+fn a_library_that_can_be_read_in_two_ways_is_damaged() {
+    const LOAD: u32 = 1;
+    const DYNAMIC: u32 = 2;
+    let directory = temporary();
+    let path = c_plugin(directory.path(), "plugin.so", &[]);
+    let good = std::fs::read(&path).unwrap();
+    let patched = |at: usize, value: u64| {
+        let mut bytes = good.clone();
+        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        refusal(&path)
+    };
+    let dynamic = segment(&good, DYNAMIC, 0);
+    // The loader goes on to the entry that ends it, past what its header says (the length is 32 bytes into it).
+    let (id, sentence) = patched(dynamic + 32, 16);
+    assert!(id == "damaged" && sentence.contains("DT_NULL"), "{sentence}");
+    // The second segment's address is the first one's (16 bytes into its header).
+    let (id, sentence) = patched(segment(&good, LOAD, 1) + 16, 0);
+    assert!(id == "damaged" && sentence.contains("lie on one another"), "{sentence}");
+}
+
+#[test]
+fn a_needed_library_s_name_does_not_steer_a_terminal() {
+    let directory = temporary();
+    c_library(directory.path(), "lib\x1b[2Jx.so", &["-x", "c", "/dev/null"]);
+    let at = format!("-L{}", directory.path().display());
+    let linked = ["-Wl,--no-as-needed", &at, "-l:lib\x1b[2Jx.so"];
+    let (id, sentence) = refusal(&c_plugin_with(directory.path(), "plugin.so", &[], &linked));
+    assert!(id == "damaged" && sentence.contains("lib\\u{1b}[2Jx.so"), "{sentence}");
 }
 
 #[test]

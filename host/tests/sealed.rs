@@ -70,6 +70,22 @@ fn without_a_copy_a_file_that_is_rewritten_after_it_was_checked_is_refused() {
 }
 
 #[test]
+fn what_is_no_plugin_or_too_long_for_one_is_not_copied_to_memory() {
+    let directory = temporary();
+    let good = plugin(directory.path(), "good.so", "good", &directory.path().join("ran"));
+    let policy = only(directory.path(), &good);
+    let grow =
+        |path: &Path| std::fs::File::options().write(true).open(path).unwrap().set_len(1 << 40).unwrap();
+    let text = directory.path().join("text.so");
+    std::fs::write(&text, "no library").unwrap();
+    for (path, id) in [(&text, "not-elf"), (&good, "copy")] {
+        grow(path);
+        let refused = PluginFile::under(path, policy.clone()).check().err().expect("a refusal");
+        assert_eq!(refused.reason.id(), id, "{refused}");
+    }
+}
+
+#[test]
 fn a_host_refuses_a_plugin_that_was_swapped_for_another_after_it_was_chosen() {
     let directory = temporary();
     let ran = directory.path().join("ran");

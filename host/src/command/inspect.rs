@@ -11,6 +11,7 @@ use crossdock::load::{PluginFile, Signature};
 use crossdock::metadata::{Metadata, Needs};
 use serde_json::json;
 
+use super::text::printable;
 use super::{Failure, answer, inspect_tree, options};
 
 #[derive(Args)]
@@ -82,7 +83,7 @@ impl Inspect {
             ("signature", signature_words(&inspection.fingerprint.signature)),
             ("loads here", verdict),
         ];
-        answer(&lines.map(|(name, value)| format!("{name:<12} {value}\n")).concat())
+        answer(&lines.map(|(name, value)| format!("{name:<12} {}\n", printable(&value))).concat())
     }
 }
 

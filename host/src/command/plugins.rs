@@ -5,11 +5,12 @@ use std::sync::Arc;
 use clap::Args;
 use crossdock::api::{Format, OptionInfo};
 use crossdock::discovery::Candidate;
-use crossdock::load::PluginFile;
+use crossdock::load::{FAILED, PluginFile};
 use crossdock::{Error, Plugin, Session};
 use serde_json::{Value, json};
 
-use super::{Failure, answer, options, text};
+use super::text::{self, printable};
+use super::{Failure, answer, options};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -57,7 +58,8 @@ impl Plugins {
                 Ok(plugin) => out += &chosen(verdict.candidate, plugin, self.explain),
                 Err((id, words)) if self.explain => {
                     let status = status(id);
-                    out += &format!("{}\n  {status} ({id}): {words}\n", verdict.candidate.who());
+                    let (who, words) = (printable(&verdict.candidate.who()), printable(words));
+                    out += &format!("{who}\n  {status} ({id}): {words}\n");
                     out += &format!("  found: {}\n", verdict.candidate.origin);
                 }
                 Err(_) => {}
@@ -65,13 +67,18 @@ impl Plugins {
         }
         if self.explain {
             if let Some(file) = &host.catalog().policy().file {
-                out += &format!("policy: {}\n", file.display());
+                out += &format!("policy: {}\n", printable(&file.display().to_string()));
             }
-            host.catalog().warnings.iter().for_each(|warning| out += &format!("note: {warning}\n"));
+            for warning in &host.catalog().warnings {
+                out += &format!("note: {}\n", printable(warning));
+            }
             for (id, plugins) in session.encodings().iter().filter(|(_, plugins)| plugins.len() > 1) {
                 let names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
-                out +=
-                    &format!("note: several plugins decode {id}, the first is asked: {}\n", names.join(", "));
+                out += &format!(
+                    "note: several plugins decode {}, the first is asked: {}\n",
+                    printable(id),
+                    names.join(", ")
+                );
             }
         } else if let refused @ 1.. = verdicts.iter().filter(|v| v.outcome.is_err()).count() {
             out += &format!("{refused} more refused or shadowed: see --explain\n");
@@ -91,7 +98,7 @@ fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
         Err(reason) => Err(refused(reason)),
         Ok(metadata) => session.plugin(&metadata.name).map_err(|error| match &error {
             Error::Refused(reason) => refused(reason),
-            other => ("failed".to_string(), other.one_line()),
+            other => (FAILED.to_string(), other.one_line()),
         }),
     };
     Verdict { candidate, outcome }
@@ -106,14 +113,14 @@ fn names(formats: &[Format]) -> String {
     if formats.is_empty() {
         return "nothing".into();
     }
-    formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", ")
+    printable(&formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", "))
 }
 
 /// A line about its encodings, if it has any.
 fn decodes(plugin: &Plugin, explain: bool) -> String {
     match plugin.encodings() {
         [] => String::new(),
-        ids if explain => format!("  decodes: {}\n", ids.join(", ")),
+        ids if explain => format!("  decodes: {}\n", printable(&ids.join(", "))),
         ids => format!("  decodes: {} encodings\n", ids.len()),
     }
 }
@@ -128,7 +135,7 @@ fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
         names(plugin.importer_formats()),
         names(plugin.exporter_formats()),
         decodes(plugin, explain),
-        candidate.who()
+        printable(&candidate.who())
     );
     if explain {
         out += &format!("  found: {}\n", candidate.origin);

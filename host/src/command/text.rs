@@ -31,6 +31,11 @@ pub fn time(time: std::time::Duration) -> String {
     if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.2} ms", seconds * 1e3) }
 }
 
+/// A text of somebody else's, of which nothing steers a terminal or begins a line of its own.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
 /// Columns of text under a heading; those named in `right` are set to the right.
 pub fn table(heading: &[&str], rows: &[Vec<String>], right: &[&str]) -> String {
     let cells = |i: usize| rows.iter().filter_map(move |row| row.get(i)).map(|cell| cell.chars().count());
@@ -39,6 +44,7 @@ pub fn table(heading: &[&str], rows: &[Vec<String>], right: &[&str]) -> String {
     let line = |row: &[String]| {
         let cell = |(i, text): (usize, &String)| {
             let width = widths.get(i).copied().unwrap_or(0);
+            let text = printable(text);
             match heading.get(i) {
                 Some(name) if right.contains(name) => format!("{text:>width$}"),
                 _ => format!("{text:<width$}"),

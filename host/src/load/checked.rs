@@ -8,7 +8,7 @@ use super::image::Content;
 use super::quarantine::FirstRun;
 use super::{Loaded, Refusal, Refused, checks};
 use crate::isolation::{Isolated, Isolation};
-use crate::metadata::Metadata;
+use crate::metadata::{Entry, Metadata};
 
 /// A plugin that passed every check that needs none of its code. A file is held open, or copied where its policy asks what
 /// is in it: what is loaded is what was checked.
@@ -22,7 +22,7 @@ enum Code {
     Linked(&'static abi::PluginEntry),
     File {
         content: Content,
-        entry_bytes: Option<u64>,
+        entry_bytes: usize,
         first_run: FirstRun,
     },
     /// Other processes load it.
@@ -36,7 +36,7 @@ impl Checked {
         who: String,
         metadata: Metadata,
         content: Content,
-        entry_bytes: Option<u64>,
+        entry_bytes: usize,
         first_run: FirstRun,
     ) -> Self {
         Self { who, metadata: Arc::new(metadata), code: Code::File { content, entry_bytes, first_run } }
@@ -61,13 +61,17 @@ impl Checked {
     /// The dynamic loader fails, or the entry is unusable.
     pub fn load(self) -> Result<Loaded, Refused> {
         let Self { who, metadata, code } = self;
-        let loaded =
-            code.load(&who).and_then(|code| code.0.map_or(Ok(()), checks::check_entry).map(|()| code));
+        let loaded = code.load(&who).and_then(|code| code.0.map_or(Ok(()), check_mapped).map(|()| code));
         match loaded {
             Ok((entry, isolated, first_run)) => Ok(Loaded { who, metadata, entry, isolated, first_run }),
             Err(reason) => Err(reason.of(who)),
         }
     }
+}
+
+/// Once more where it was looked at in its file: what is called is what is there now.
+fn check_mapped(entry: &abi::PluginEntry) -> Result<(), Refusal> {
+    checks::check_entry(&Entry::of(entry))
 }
 
 impl Code {
@@ -80,11 +84,7 @@ impl Code {
             }
             Self::File { content, entry_bytes, first_run } => (content, entry_bytes, first_run),
         };
-        let entry_bytes = entry_bytes.and_then(|n| usize::try_from(n).ok());
-        let entry_bytes = entry_bytes.filter(|n| *n >= abi::ENTRY_LEAST).ok_or(Refusal::NoEntry)?;
-        let mark = first_run.begin("its constructors");
-        let entry = content.map(entry_bytes);
-        drop(mark);
+        let entry = content.map(entry_bytes, &first_run);
         entry.map(|entry| (Some(entry), None, Some(Arc::new(first_run))))
     }
 }

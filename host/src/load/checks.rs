@@ -3,7 +3,7 @@
 use crossdock_plugin_api::abi;
 
 use super::Refusal;
-use crate::metadata::Metadata;
+use crate::metadata::{Entry, Metadata};
 
 /// The host's ABI version, as plugins' ranges are held against it.
 pub fn host_abi() -> semver::Version {
@@ -43,7 +43,7 @@ pub(super) fn check_metadata(metadata: &Metadata) -> Result<(), Refusal> {
 }
 
 /// The entry, before anything in it is called.
-pub(super) fn check_entry(entry: &abi::PluginEntry) -> Result<(), Refusal> {
+pub(super) fn check_entry(entry: &Entry) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::BadEntry(message));
     if entry.magic != abi::PLUGIN_MAGIC {
         return bad(format!("magic number {:#018x}, expected {:#018x}", entry.magic, abi::PLUGIN_MAGIC));
@@ -52,19 +52,20 @@ pub(super) fn check_entry(entry: &abi::PluginEntry) -> Result<(), Refusal> {
     if entry.struct_size < expected {
         return bad(format!("struct size {} bytes, expected at least {expected}", entry.struct_size));
     }
-    if (entry.abi_major, entry.abi_minor) != (abi::ABI_MAJOR, abi::ABI_MINOR) {
-        return Err(Refusal::AbiVersion { got: (entry.abi_major, entry.abi_minor) });
+    if entry.abi != (abi::ABI_MAJOR, abi::ABI_MINOR) {
+        return Err(Refusal::AbiVersion { got: entry.abi });
     }
     if entry.flags != 0 {
         return bad(format!("flags {:#x}, of which this host knows none", entry.flags));
     }
-    let functions = [
-        ("create", entry.create.is_none()),
-        ("destroy", entry.destroy.is_none()),
-        ("get_interface", entry.get_interface.is_none()),
-    ];
-    match functions.iter().find(|(_, missing)| *missing) {
-        Some((name, _)) => bad(format!("its function '{name}' is NULL")),
+    match entry.missing {
+        Some(name) => bad(format!("its function '{name}' is NULL")),
         None => Ok(()),
     }
+}
+
+/// The entry as a plugin's file has it, before the file is loaded. Returns how many bytes it has.
+pub(super) fn check_entry_of_file(entry: Option<(Entry, usize)>) -> Result<usize, Refusal> {
+    let (entry, bytes) = entry.ok_or(Refusal::NoEntry)?;
+    check_entry(&entry).map(|()| bytes)
 }

@@ -61,6 +61,8 @@ impl PluginFile {
         permission::check_folder(&file, &self.policy)?;
         // From here on all is asked of the bytes that are loaded in the end.
         let (content, fingerprint) = if self.policy.asks_for_bytes() {
+            // What is no plugin is not copied, however long it is.
+            Reading::of(&file)?;
             let copy = sealed::copy(&file, stat.len()).map_err(Refusal::Copy)?;
             let fingerprint =
                 signature::fingerprint(&copy, &self.path, &self.policy).map_err(Refusal::Copy)?;
@@ -69,11 +71,12 @@ impl PluginFile {
             (Content::of_file(file, stat), None)
         };
         // What is no plugin is called so, whatever is asked of plugins: a library among them is ordinary.
-        let Reading { metadata, needs, entry_bytes } = Reading::of(&content.file)?;
+        let Reading { metadata, needs, entry } = Reading::of(&content.file)?;
         permission::check_identity(&metadata.name, fingerprint.as_ref(), &self.path, &self.policy)?;
         checks::check_metadata(&metadata)?;
         needs::check_build(&metadata, &self.policy)?;
         needs::check_needs(&needs, &self.policy)?;
+        let entry_bytes = checks::check_entry_of_file(entry)?;
         if self.policy.isolation.which.includes(&metadata.name) {
             // What it does when it is loaded, it does to another process.
             return Ok(Checked::isolated(self.who(), metadata, content, self.policy.isolation.clone()));
@@ -116,8 +119,9 @@ impl Handed {
         let file = self.file.try_clone().map_err(Refusal::Unreadable)?;
         let stat = file.metadata().map_err(Refusal::Unreadable)?;
         let content = Content::of_file(file, &stat);
-        let Reading { metadata, entry_bytes, .. } = Reading::of(&content.file)?;
+        let Reading { metadata, entry, .. } = Reading::of(&content.file)?;
         checks::check_metadata(&metadata)?;
+        let entry_bytes = checks::check_entry_of_file(entry)?;
         let first_run = FirstRun::new(None, content.key());
         Ok(Checked::of_file(self.who(), metadata, content, entry_bytes, first_run))
     }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crossdock_plugin_api::abi;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use super::quarantine::FirstRun;
 use super::{Refusal, sealed};
 use crate::hash::Sha256;
 
@@ -81,7 +82,11 @@ impl Content {
     }
 
     /// The entry of the mapped file, which is mapped now if it was not before. It has `entry_bytes` bytes.
-    pub(super) fn map(self, entry_bytes: usize) -> Result<&'static abi::PluginEntry, Refusal> {
+    pub(super) fn map(
+        self,
+        entry_bytes: usize,
+        first_run: &FirstRun,
+    ) -> Result<&'static abi::PluginEntry, Refusal> {
         // Held while the library's constructors run, so that two threads do not load one file twice. A constructor
         // that loads Crossdock plugins itself would wait for ever; there is no use for one.
         let mut images = images().lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,11 +98,13 @@ impl Content {
             };
         }
         self.check_unchanged()?;
-        // The process id rather than `self`: debuggers and backtraces read this name from other processes.
-        let name = format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd());
+        let name = descriptor_name(&self.file, std::process::id());
+        // Not before others' constructors have run, whose crash would be taken for this one's.
+        let mark = first_run.begin("its constructors");
         // SAFETY: the file's constructors run here, which is what loading a trusted plugin means. The image is never
         // unloaded (RTLD_NODELETE), so nothing that it hands out dangles.
         let library = unsafe { Library::open(Some(&name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
+        drop(mark);
         let library = library.map_err(|error| Refusal::Dlopen(loader_words(&error, &name)))?;
         // SAFETY: the ELF file declares a data object of this name, at least as long as the entry struct.
         let entry = unsafe { library.get::<*const abi::PluginEntry>(abi::ENTRY_SYMBOL) };
@@ -128,6 +135,18 @@ impl Content {
     }
 }
 
+/// What the loader is to open, by the number of this process rather than `self`: debuggers and backtraces read this name from other
+/// processes. Where `/proc` is one of other numbers, as in a container that has its host's, that would be another process's file.
+fn descriptor_name(file: &File, process: u32) -> String {
+    let descriptor = file.as_raw_fd();
+    let name = format!("/proc/{process}/fd/{descriptor}");
+    let identity = |stat: std::io::Result<std::fs::Metadata>| stat.ok().map(|stat| (stat.dev(), stat.ino()));
+    match identity(std::fs::metadata(&name)) {
+        named if named.is_some() && named == identity(file.metadata()) => name,
+        _ => format!("/proc/self/fd/{descriptor}"),
+    }
+}
+
 /// As much of an entry as it has, and as we know, for ever: the image that it is of stays for ever too.
 ///
 /// # Safety
@@ -150,4 +169,19 @@ fn loader_words(error: &libloading::Error, name: &str) -> String {
     };
     let words = words.strip_prefix(name).unwrap_or(&words);
     words.trim_start_matches([':', ' ']).to_string()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_not_opened_by_a_name_that_is_another_process_s() {
+        let file = File::open("/proc/self/exe").unwrap();
+        let (descriptor, own) = (file.as_raw_fd(), std::process::id());
+        assert_eq!(descriptor_name(&file, own), format!("/proc/{own}/fd/{descriptor}"));
+        // The first process has no such file, or is none of ours to look into.
+        assert_eq!(descriptor_name(&file, 1), format!("/proc/self/fd/{descriptor}"));
+    }
 }

@@ -25,7 +25,7 @@ pub(crate) use file::Handed;
 pub use file::PluginFile;
 pub use linked::LinkedPlugin;
 pub use needs::is_system_library;
-pub use refusal::{Refusal, Refused};
+pub use refusal::{FAILED, Refusal, Refused};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use signature::signature_in;

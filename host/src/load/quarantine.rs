@@ -5,11 +5,13 @@
 //! however a process ends. So neither the end of a process later on counts, nor a process that loads the plugin just now. A process
 //! that the plugin's code started has the lock too, and may live on: so the mark's name also says whose it is.
 
+use std::collections::HashSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{Refusal, alive};
@@ -22,6 +24,12 @@ pub(crate) struct FirstRun {
     key: String,
     /// All of its code that runs at the beginning has returned once.
     is_over: AtomicBool,
+}
+
+/// Those that are over in this process, whichever of its hosts loaded them: by where they are marked, and their keys.
+fn over() -> MutexGuard<'static, HashSet<(PathBuf, String)>> {
+    static OVER: LazyLock<Mutex<HashSet<(PathBuf, String)>>> = LazyLock::new(Mutex::default);
+    OVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What is there while code runs.
@@ -55,6 +63,10 @@ impl FirstRun {
     /// has returned before.
     pub(crate) fn begin(&self, step: &str) -> Option<Mark> {
         let folder = self.folder.as_deref().filter(|_| !self.is_over.load(Ordering::Relaxed))?;
+        if over().contains(&(folder.to_path_buf(), self.key.clone())) {
+            self.is_over.store(true, Ordering::Relaxed);
+            return None;
+        }
         let mark = mark(folder, &self.key, step);
         mark.inspect_err(|error| {
             tracing::debug!("cannot mark what is loaded in '{}': {error}", folder.display())
@@ -62,9 +74,13 @@ impl FirstRun {
         .ok()
     }
 
-    /// From now on nothing is marked.
+    /// From now on nothing is marked in this process.
     pub(crate) fn is_over(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(folder) = &self.folder
+            && !self.is_over.swap(true, Ordering::Relaxed)
+        {
+            over().insert((folder.clone(), self.key.clone()));
+        }
     }
 
     /// Takes away the marks that nobody holds. Returns how many there were.
@@ -187,8 +203,12 @@ mod tests {
         drop(run.begin("load").unwrap());
         assert!(run.check().is_ok());
         assert_eq!(marks(&folder.path().join("marks"), "key").count(), 0);
+        let of_another_host = first_run(folder.path());
         run.is_over();
         assert!(run.begin("create").is_none());
+        assert!(
+            of_another_host.begin("create").is_none() && first_run(folder.path()).begin("load").is_none()
+        );
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crossdock_plugin_api::abi;
 use super::needs::SYSTEM_LIBRARIES;
 use crate::metadata::MetadataError;
 
+/// What stands in a reason's place where a plugin was not refused, and cannot be had all the same.
+pub const FAILED: &str = "failed";
+
 /// A candidate that was refused, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin '{who}' refused ({}): {reason}", reason.id())]

@@ -7,9 +7,14 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 const CHUNK_BYTES: usize = 256 << 10;
+/// Plugins have megabytes. A sparse file may say that it has any number of bytes.
+const LONGEST_BYTES: u64 = 1 << 30;
 
 /// A sealed copy in memory of the first `bytes` bytes of `file`, which has as many.
 pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
+    if bytes > LONGEST_BYTES {
+        return Err(io::Error::other(format!("it has {bytes} bytes, expected at most {LONGEST_BYTES}")));
+    }
     let mut copy = create()?;
     // From the beginning, whoever read it before; and no further than it was when it was looked at, though it may grow.
     let mut from = FromStart { file, at: 0 }.take(bytes);

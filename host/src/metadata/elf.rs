@@ -3,21 +3,14 @@
 
 use object::elf;
 use object::read::ReadRef;
-use object::read::elf::{
-    Dyn as _, FileHeader as _, GnuHashTable, HashTable, ProgramHeader as _, Rela as _, Sym as _,
-};
+use object::read::elf::{Dyn as _, GnuHashTable, HashTable, ProgramHeader as _, Rela as _, Sym as _};
 use object::{LittleEndian, U64};
 
 use super::MetadataError;
+use super::header::{self, Header, LE, Segment, check_count, damaged};
 use crossdock_plugin_api::abi;
 
-type Header = elf::FileHeader64<LittleEndian>;
-type Segment = elf::ProgramHeader64<LittleEndian>;
-
-pub(super) const LE: LittleEndian = LittleEndian;
-
-/// Program headers of which no library has more than a few dozen, and entries of the dynamic segment, one for each needed library.
-const HEADERS_LIMIT: u64 = 1024;
+/// Entries of the dynamic segment, one for each needed library.
 const DYNAMIC_LIMIT: u64 = 4096;
 /// No plugin needs a hash table longer than this (it has 4 bytes a symbol), so nothing longer is read.
 const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
@@ -25,68 +18,6 @@ const HASH_TABLE_LIMIT_BYTES: u64 = 1 << 20;
 const TABLE_LIMIT_BYTES: u64 = 64 << 20;
 /// Longest name of a library or a version, as long as a path may be.
 const NAME_LIMIT_BYTES: usize = 4096;
-
-/// The name of this machine's ELF architecture, and its number.
-const MACHINE: (&str, elf::Machine) =
-    if cfg!(target_arch = "aarch64") { ("aarch64", elf::EM_AARCH64) } else { ("x86-64", elf::EM_X86_64) };
-
-pub(super) fn damaged(what: &str) -> MetadataError {
-    MetadataError::Damaged(what.to_string())
-}
-
-fn check_ident<'data, R: ReadRef<'data>>(data: R) -> Result<(), MetadataError> {
-    match data.read_bytes_at(0, 4) {
-        Ok(b"\x7fELF") => {}
-        _ => return Err(MetadataError::NotElf),
-    }
-    let ident = data.read_bytes_at(0, 20).map_err(|()| damaged("its file header is cut short"))?;
-    let expected = format!("64-bit little-endian {}", MACHINE.0);
-    match (ident[4], ident[5]) {
-        (2, 1) => Ok(()),
-        (1, _) => Err(MetadataError::WrongMachine { expected, got: "a 32-bit library".into() }),
-        (2, 2) => Err(MetadataError::WrongMachine { expected, got: "a big-endian library".into() }),
-        _ => Err(damaged("its class or byte order is none that ELF knows")),
-    }
-}
-
-fn check_machine(header: &Header) -> Result<(), MetadataError> {
-    let machine = header.e_machine.get(LE);
-    if machine != MACHINE.1 {
-        let got = match machine {
-            elf::EM_X86_64 => "x86-64".to_string(),
-            elf::EM_AARCH64 => "aarch64".to_string(),
-            elf::EM_RISCV => "riscv64".to_string(),
-            elf::EM_PPC64 => "ppc64".to_string(),
-            elf::EM_S390 => "s390x".to_string(),
-            other => format!("machine number {}", other.0),
-        };
-        return Err(MetadataError::WrongMachine { expected: MACHINE.0.into(), got });
-    }
-    if header.e_type.get(LE) != elf::ET_DYN {
-        return Err(MetadataError::NotAPlugin);
-    }
-    Ok(())
-}
-
-/// What is counted is read at once. More program headers than their field can count (`PN_XNUM`) are too many as well: the section that
-/// would count them is not looked at.
-fn check_count(what: &str, n: u64, most: u64) -> Result<(), MetadataError> {
-    if n > most {
-        return Err(damaged(&format!("it has {n} {what}, expected at most {most}")));
-    }
-    Ok(())
-}
-
-/// The loader maps what is missing of a file as well, and whoever touches that dies of SIGBUS, or reads zeros.
-fn check_whole<'data, R: ReadRef<'data>>(segments: &[Segment], data: R) -> Result<(), MetadataError> {
-    let bytes = data.len().map_err(|()| damaged("its length cannot be had"))?;
-    let end = |s: &Segment| s.p_offset(LE).checked_add(s.p_filesz(LE));
-    let is_inside = |s: &Segment| s.p_type(LE) != elf::PT_LOAD || end(s).is_some_and(|end| end <= bytes);
-    match segments.iter().all(is_inside) {
-        true => Ok(()),
-        false => Err(damaged("it is cut short: one of its segments lies outside the file")),
-    }
-}
 
 /// A library as its program headers lay it out.
 pub(super) struct Image<'data, R> {
@@ -97,19 +28,18 @@ pub(super) struct Image<'data, R> {
 
 impl<'data, R: ReadRef<'data>> Image<'data, R> {
     pub(super) fn open(data: R) -> Result<Self, MetadataError> {
-        check_ident(data)?;
-        let header = Header::parse(data).map_err(|_| damaged("its file header is cut short"))?;
-        check_machine(header)?;
-        check_count("program headers", header.e_phnum.get(LE).into(), HEADERS_LIMIT)?;
-        let segments =
-            header.program_headers(LE, data).map_err(|_| damaged("its program headers are cut short"))?;
-        check_whole(segments, data)?;
+        let segments = header::segments(data)?;
         let mut image = Self { data, segments, dynamic: &[] };
         // Like the loader: the last one, and where it is mapped, whatever place in the file its header names.
         if let Some(segment) = segments.iter().rfind(|s| s.p_type(LE) == elf::PT_DYNAMIC) {
             let n = segment.p_filesz(LE) / size_of::<elf::Dyn64<LittleEndian>>() as u64;
             check_count("entries in its dynamic segment", n, DYNAMIC_LIMIT)?;
-            image.dynamic = image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
+            let entries: &[elf::Dyn64<LittleEndian>] =
+                image.table(segment.p_vaddr(LE), n, "its dynamic segment")?;
+            // The loader reads as far as the entry that ends it, whatever length the header gives.
+            let end = entries.iter().position(|entry| entry.tag(LE) == elf::DT_NULL);
+            let end = end.ok_or_else(|| damaged("its dynamic segment has no end (DT_NULL)"))?;
+            image.dynamic = &entries[..end];
         }
         Ok(image)
     }
@@ -121,16 +51,9 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
     }
 
-    /// How long the data symbol `name` is, if there is one.
-    pub(super) fn symbol_bytes(&self, name: &str) -> Result<Option<u64>, MetadataError> {
-        Ok(self.find_symbol(name)?.map(|(_, bytes)| bytes))
-    }
-
     /// The values of all dynamic entries with this tag.
     pub(super) fn dynamic_values(&self, tag: elf::DynamicTag) -> impl DoubleEndedIterator<Item = u64> {
-        let end = self.dynamic.iter().position(|d| d.tag(LE) == elf::DT_NULL);
-        let entries = &self.dynamic[..end.unwrap_or(self.dynamic.len())];
-        entries.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))
+        self.dynamic.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))
     }
 
     /// Of several, the last counts, as it does for the loader.
@@ -144,7 +67,12 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         let strings = self.strings()?.ok_or_else(bad)?;
         let rest = usize::try_from(offset).ok().and_then(|o| strings.get(o..)).ok_or_else(bad)?;
         let end = rest.iter().take(NAME_LIMIT_BYTES).position(|b| *b == 0).ok_or_else(bad)?;
-        Ok(String::from_utf8_lossy(&rest[..end]).into_owned())
+        let name = String::from_utf8_lossy(&rest[..end]);
+        // Names are shown to people, and steer nobody's terminal.
+        if name.chars().any(char::is_control) {
+            return Err(damaged(&format!("the name '{}' has control characters", name.escape_debug())));
+        }
+        Ok(name.into_owned())
     }
 
     fn strings(&self) -> Result<Option<&'data [u8]>, MetadataError> {
@@ -163,7 +91,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         })
     }
 
-    fn read(&self, address: u64, bytes: u64, what: &str) -> Result<&'data [u8], MetadataError> {
+    pub(super) fn read(&self, address: u64, bytes: u64, what: &str) -> Result<&'data [u8], MetadataError> {
         let outside = || damaged(&format!("{what} lies outside the file"));
         let (offset, left) = self.file_range(address).ok_or_else(outside)?;
         if bytes > left || bytes > TABLE_LIMIT_BYTES {
@@ -207,7 +135,7 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     }
 
     /// Address and size of a defined data symbol.
-    fn find_symbol(&self, name: &str) -> Result<Option<(u64, u64)>, MetadataError> {
+    pub(super) fn find_symbol(&self, name: &str) -> Result<Option<(u64, u64)>, MetadataError> {
         let n = self.symbol_count()?;
         let (Some(symbols), Some(strings)) = (self.dynamic_value(elf::DT_SYMTAB), self.strings()?) else {
             return Ok(None);
@@ -230,16 +158,19 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
     fn check_not_relocated(&self, address: u64, bytes: u64) -> Result<(), MetadataError> {
         let end = address.saturating_add(bytes);
         // A relocation writes at most 16 bytes (a TLS descriptor).
-        let hit = |at: u64| at < end && at.saturating_add(16) > address;
-        let touched = self.rela(elf::DT_RELA, elf::DT_RELASZ)?.iter().any(|r| hit(r.r_offset(LE)))
-            || self.rela(elf::DT_JMPREL, elf::DT_PLTRELSZ)?.iter().any(|r| hit(r.r_offset(LE)))
-            || self.relr_addresses()?.any(hit);
-        if touched {
+        if self.is_relocated(|at| at < end && at.saturating_add(16) > address)? {
             return Err(MetadataError::Bad(
                 "it has pointers in it, which the loader relocates; expected plain bytes".into(),
             ));
         }
         Ok(())
+    }
+
+    /// Whether the loader changes something at an address that `is_there` is true of.
+    pub(super) fn is_relocated(&self, is_there: impl Fn(u64) -> bool) -> Result<bool, MetadataError> {
+        Ok(self.rela(elf::DT_RELA, elf::DT_RELASZ)?.iter().any(|r| is_there(r.r_offset(LE)))
+            || self.rela(elf::DT_JMPREL, elf::DT_PLTRELSZ)?.iter().any(|r| is_there(r.r_offset(LE)))
+            || self.relr_addresses()?.any(is_there))
     }
 
     fn rela(

@@ -1,6 +1,8 @@
 //! Who a plugin is, read from its file before a line of its code runs.
 
 mod elf;
+mod entry;
+mod header;
 mod needs;
 
 use std::fs::File;
@@ -9,6 +11,7 @@ use crossdock_plugin_api::abi;
 use object::read::{ReadCache, ReadRef};
 
 use elf::Image;
+pub(crate) use entry::Entry;
 pub use needs::Needs;
 pub(crate) use needs::parse_version;
 
@@ -147,8 +150,8 @@ impl Metadata {
 pub(crate) struct Reading {
     pub metadata: Metadata,
     pub needs: Needs,
-    /// How long its entry is; `None` where it exports none.
-    pub entry_bytes: Option<u64>,
+    /// Its entry, and how many bytes that has; `None` where it exports none.
+    pub entry: Option<(Entry, usize)>,
 }
 
 impl Reading {
@@ -158,9 +161,16 @@ impl Reading {
         Ok(Self {
             metadata: Metadata::from_image(&image)?,
             needs: Needs::of(&image)?,
-            entry_bytes: image.symbol_bytes(abi::ENTRY_SYMBOL)?,
+            entry: Entry::in_image(&image)?,
         })
     }
+}
+
+/// Reads the entry in a shared library's bytes, for `fuzz/`.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub fn entry_in(bytes: &[u8]) -> Result<(), MetadataError> {
+    Entry::in_image(&Image::open(bytes)?).map(drop)
 }
 
 /// Whether a plugin may be called so.

@@ -5,7 +5,8 @@ use object::elf;
 use object::read::ReadRef;
 
 use super::MetadataError;
-use super::elf::{Image, LE, damaged};
+use super::elf::Image;
+use super::header::{LE, damaged};
 
 /// Every entry that makes the loader map another library, whose constructors run too.
 const LIBRARY_TAGS: [elf::DynamicTag; 5] =

@@ -1,0 +1,76 @@
+//! A plugin's entry: what its file has there before anybody maps it, and what is there once it is mapped.
+
+use std::mem::offset_of;
+
+use crossdock_plugin_api::abi;
+use object::read::ReadRef;
+
+use super::MetadataError;
+use super::elf::Image;
+
+/// What is looked at before anything in an entry is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub magic: u64,
+    pub struct_size: usize,
+    pub abi: (u32, u32),
+    pub flags: u64,
+    /// The first of its functions that is NULL.
+    pub missing: Option<&'static str>,
+}
+
+const FUNCTIONS: [(&str, usize); 3] = [
+    ("create", offset_of!(abi::PluginEntry, create)),
+    ("destroy", offset_of!(abi::PluginEntry, destroy)),
+    ("get_interface", offset_of!(abi::PluginEntry, get_interface)),
+];
+
+impl Entry {
+    /// As it is mapped.
+    pub(crate) fn of(entry: &abi::PluginEntry) -> Self {
+        let are_there = [entry.create.is_some(), entry.destroy.is_some(), entry.get_interface.is_some()];
+        let missing = FUNCTIONS.iter().zip(are_there).find(|(_, is_there)| !is_there);
+        Self {
+            magic: entry.magic,
+            struct_size: entry.struct_size,
+            abi: (entry.abi_major, entry.abi_minor),
+            flags: entry.flags,
+            missing: missing.map(|((name, _), _)| *name),
+        }
+    }
+
+    /// As the file has it, and how many bytes its symbol has; `None` where there is no such data symbol, or one that is too short for
+    /// an entry. What is more than a number there is for the loader to fill in.
+    pub(super) fn in_image<'data, R: ReadRef<'data>>(
+        image: &Image<'data, R>,
+    ) -> Result<Option<(Self, usize)>, MetadataError> {
+        let Some((address, length)) = image.find_symbol(abi::ENTRY_SYMBOL)? else { return Ok(None) };
+        let Some(length) = usize::try_from(length).ok().filter(|length| *length >= abi::ENTRY_LEAST) else {
+            return Ok(None);
+        };
+        let bytes = image.read(address, abi::ENTRY_LEAST as u64, "its entry")?;
+        let number = |at: usize, length: usize| {
+            let bytes = bytes.get(at..at + length).unwrap_or_default();
+            bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let half = |at| number(at, size_of::<u32>()) as u32;
+        let mut missing = None;
+        for (name, at) in FUNCTIONS {
+            let filled_in = address.checked_add(at as u64);
+            let is_there =
+                number(at, size_of::<usize>()) != 0 || image.is_relocated(|at| filled_in == Some(at))?;
+            missing = missing.or((!is_there).then_some(name));
+        }
+        let entry = Self {
+            magic: number(offset_of!(abi::PluginEntry, magic), size_of::<u64>()),
+            struct_size: number(offset_of!(abi::PluginEntry, struct_size), size_of::<usize>()) as usize,
+            abi: (
+                half(offset_of!(abi::PluginEntry, abi_major)),
+                half(offset_of!(abi::PluginEntry, abi_minor)),
+            ),
+            flags: number(offset_of!(abi::PluginEntry, flags), size_of::<u64>()),
+            missing,
+        };
+        Ok(Some((entry, length)))
+    }
+}
