@@ -47,7 +47,7 @@ impl Plugin {
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let backend = session.upgrade().map(|session| session.host().backend().clone());
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
-        let mut process = None;
+        let mut isolated_in = None;
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
@@ -55,7 +55,7 @@ impl Plugin {
                 let gone = || ApiError::invalid_argument("the session is closed");
                 let backend = backend.ok_or_else(gone)?;
                 let remote = Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings)?;
-                process = Some(Arc::downgrade(remote.process()));
+                isolated_in = Some(Arc::downgrade(remote.process()));
                 Ok(Instance::of(remote))
             }
             // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
@@ -67,7 +67,8 @@ impl Plugin {
         let instance = account.call("create", create).map_err(refuse)?;
         let instance = Ended::new(instance, &account, "destroy");
         let own_references = host.references();
-        let retired = ManuallyDrop::new(Retired { instance, host, own_references });
+        let process = std::process::id();
+        let retired = ManuallyDrop::new(Retired { instance, host, own_references, process });
         let (importer_formats, exporter_formats, encodings) = (Vec::new(), Vec::new(), Vec::new());
         let poisoned = AtomicBool::new(false);
         let mut plugin = Self {
@@ -77,7 +78,7 @@ impl Plugin {
             exporter_formats,
             encodings,
             poisoned,
-            process,
+            process: isolated_in,
             retired,
         };
         plugin.ask().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;

@@ -297,3 +297,38 @@ fn however_many_sessions_come_and_go_few_instances_are_yet_to_be_destroyed() {
     assert!(most <= FEW, "{most} of {SESSIONS} were there at once");
     assert_eq!(host.settle(), []);
 }
+
+#[test]
+fn a_forked_child_ends_the_instances_that_it_made_and_none_of_its_parent_s() {
+    let _alone = alone();
+    let host = host();
+    // One that its thread has ended by then, and one that is alive.
+    drop(host.session().open().unwrap().plugins());
+    assert_eq!(host.settle(), []);
+    let parents = host.session().open().unwrap().plugins();
+    let in_child = || {
+        drop(parents);
+        assert_eq!(alive(), 1, "its parent's is not its own to destroy");
+        let host = self::host();
+        drop(host.session().open().unwrap().plugins());
+        host.settle();
+        alive() == 1
+    };
+    // SAFETY: the other tests of this program wait, and hold no locks that the child takes; it ends without this program's handlers.
+    match unsafe { libc::fork() } {
+        0 => {
+            let is_well = std::panic::catch_unwind(std::panic::AssertUnwindSafe(in_child)).unwrap_or(false);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_well)) }
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: our own child, and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the child's status");
+            drop(in_child);
+        }
+    }
+    assert_eq!(host.settle(), []);
+    assert_eq!(alive(), 0);
+}

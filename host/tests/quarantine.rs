@@ -9,10 +9,13 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::alone::{Alone, json};
 use common::c_plugin;
+use crossdock::Policy;
+use crossdock::load::{Load, PluginFile};
 use serde_json::Value;
 
 fn list(alone: &Alone, more: &[&str]) -> Output {
@@ -195,4 +198,39 @@ fn without_a_folder_to_write_in_plugins_are_loaded_all_the_same() {
     let (alone, _) = with_plugin(&[]);
     std::fs::write(alone.path().join("state"), "a file").unwrap();
     assert_eq!(verdict(&list(&alone, &[])).0, "chosen");
+}
+
+#[test]
+fn a_plugin_that_waits_while_another_is_loaded_is_not_marked_meanwhile() {
+    let alone = Alone::new();
+    let (marks, fifo) = (alone.path().join("marks"), fifo(&alone));
+    let policy = Arc::new(Policy { crashes: Some(marks.clone()), ..Policy::default() });
+    // Its constructor waits until somebody reads.
+    let slow = c_plugin(alone.path(), "slow.so", &["NAME=\"slow\"", &format!("RAN=\"{fifo}\"")]);
+    let other = c_plugin(alone.path(), "other.so", &["NAME=\"other\""]);
+    let check = |path| PluginFile::under(path, policy.clone()).check().unwrap();
+    let n_marks = || std::fs::read_dir(&marks).map_or(0, |marks| marks.count());
+    let (slow, other) = (check(slow), check(other));
+    // It is there before: the loader, which constructors run in, is what new threads wait for as well.
+    let (begin, begins) = std::sync::mpsc::channel::<()>();
+    let second = std::thread::spawn(move || {
+        begins.recv().unwrap();
+        other.load().map(drop)
+    });
+    let first = std::thread::spawn(move || slow.load().map(drop));
+    while n_marks() == 0 {
+        assert!(!first.is_finished(), "it was not waited for");
+        std::thread::yield_now();
+    }
+    begin.send(()).unwrap();
+    // Long enough for it to come to where it waits; were it marked there, a crash of the first would be its own.
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(n_marks(), 1);
+    let mut said = String::new();
+    File::open(&fifo).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "slow\n");
+    for thread in [first, second] {
+        thread.join().unwrap().unwrap();
+    }
+    assert_eq!(n_marks(), 0);
 }

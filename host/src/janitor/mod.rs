@@ -6,6 +6,8 @@ mod sync;
 mod tests;
 mod waiting;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,8 @@ use waiting::{Counted, Waiting};
 /// With so many instances yet to be destroyed, whoever makes another waits: threads that make them faster than one thread
 /// destroys them, with the threads and memory of each, would leave the machine without.
 const MOST_IDLE: usize = 64;
-/// For no longer: a plugin whose `destroy` blocks does not keep others from their work.
+/// Where one takes longer, nobody waits: a plugin whose `destroy` blocks does not keep others from their work.
+const ONE_WITHIN: Duration = Duration::from_secs(1);
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
 /// An instance whose handle is closed.
@@ -30,6 +33,8 @@ pub(crate) struct Retired {
     /// How many references to the host object there were when the instance was made: ours and the instance's own.
     /// Those beyond belong to what it lent out.
     pub(crate) own_references: usize,
+    /// The process that made it: a forked child's copy is not its own to destroy.
+    pub(crate) process: u32,
 }
 
 impl Counted for Retired {
@@ -41,40 +46,62 @@ impl Counted for Retired {
 #[derive(Default)]
 struct Janitor {
     retired: Waiting<Retired>,
-    /// The process whose thread it is; a forked child has none.
-    process: Mutex<Option<u32>>,
+    is_started: Mutex<bool>,
     thread: OnceLock<libc::pthread_t>,
 }
 
+/// This process's. A forked child has not its parent's thread, nor those who hold its parent's locks, so it gets one of its own.
 fn janitor() -> &'static Janitor {
-    static JANITOR: OnceLock<Janitor> = OnceLock::new();
-    JANITOR.get_or_init(Janitor::default)
+    static JANITOR: AtomicPtr<Janitor> = AtomicPtr::new(std::ptr::null_mut());
+    unsafe extern "C" fn in_child() {
+        JANITOR.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+    let mut there = JANITOR.load(Ordering::Acquire);
+    if there.is_null() {
+        static FORKS: OnceLock<()> = OnceLock::new();
+        // SAFETY: the handler stores a pointer and does nothing else.
+        FORKS.get_or_init(|| _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) });
+        let new = Box::into_raw(Box::<Janitor>::default());
+        match JANITOR.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => there = new,
+            Err(others) => {
+                // SAFETY: made above, and given to nobody.
+                drop(unsafe { Box::from_raw(new) });
+                there = others;
+            }
+        }
+    }
+    // SAFETY: one that was made above; it is never dropped.
+    unsafe { &*there }
 }
 
 impl Janitor {
     fn run(&self) {
         self.thread.get_or_init(this_thread);
         loop {
-            self.retired.round();
+            // What is dropped may be others' code too, as who listens to the log. A panic has been reported.
+            drop(catch_unwind(AssertUnwindSafe(|| self.retired.round())));
         }
+    }
+
+    fn is_started(&self) -> bool {
+        *self.is_started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Destroys the instance as soon as nothing that it lent out is alive.
 pub(crate) fn retire(retired: Retired) {
-    let janitor = janitor();
-    let this = std::process::id();
-    let mut process = janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
-    if process.is_some_and(|process| process != this) {
-        // A forked child has no janitor, and what it inherited is not its own to destroy.
+    if retired.process != std::process::id() {
         std::mem::forget(retired);
         return;
     }
+    let janitor = janitor();
+    let mut is_started = janitor.is_started.lock().unwrap_or_else(PoisonError::into_inner);
     janitor.retired.add(retired);
-    if process.is_none() {
+    if !*is_started {
         let thread = std::thread::Builder::new().name("crossdock-janitor".into());
         // Without a thread (the system has none left) the instance waits for the next one that is retired.
-        *process = thread.spawn(|| self::janitor().run()).is_ok().then_some(this);
+        *is_started = thread.spawn(|| janitor.run()).is_ok();
         // The last owner of devices may go with an instance.
         before_exit(|until| settle_until(Some(until)));
     }
@@ -83,7 +110,7 @@ pub(crate) fn retire(retired: Retired) {
 /// To be called before an instance is made.
 pub(crate) fn wait_for_room() {
     if let Some(retired) = theirs() {
-        retired.wait_for_room(MOST_IDLE, Some(Instant::now() + ROOM_WITHIN));
+        retired.wait_for_room(MOST_IDLE, ONE_WITHIN, ROOM_WITHIN);
     }
 }
 
@@ -105,12 +132,7 @@ pub(crate) fn settle_within(time: Duration) {
 /// Instances over this memory that are not destroyed, for somebody still holds what they lent out, or a reference that they took: by
 /// what account, and how many such references.
 pub(crate) fn held(backend: &Backend) -> Vec<(String, usize)> {
-    let janitor = janitor();
-    let process = *janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
-    if process != Some(std::process::id()) {
-        return Vec::new();
-    }
-    janitor.retired.ask(|retired| {
+    janitor().retired.ask(|retired| {
         let account = retired.host.account();
         let references = retired.host.references().saturating_sub(retired.own_references);
         (references > 0 && account.is_of(backend)).then(|| (account.name().to_string(), references))
@@ -130,8 +152,7 @@ fn theirs() -> Option<&'static Waiting<Retired>> {
     if janitor.thread.get() == Some(&this_thread()) {
         return None;
     }
-    let process = *janitor.process.lock().unwrap_or_else(PoisonError::into_inner);
-    (process == Some(std::process::id())).then_some(&janitor.retired)
+    janitor.is_started().then_some(&janitor.retired)
 }
 
 /// Also where the thread's own variables are gone, as at the end of a process.

@@ -87,13 +87,16 @@ fn who_makes_them_faster_than_they_end_waits_for_room() {
             rounds.round();
         }
     });
-    let short = Instant::now() + Duration::from_millis(20);
-    waiting.wait_for_room(MOST, Some(short));
-    assert!(Instant::now() >= short, "there was room for more than {MOST}");
-    waiting.wait_for_room(MOST + 1, None);
+    let (begin, short) = (Instant::now(), Duration::from_millis(20));
+    waiting.wait_for_room(MOST, HANGS_AFTER, short);
+    assert!(begin.elapsed() >= short, "there was room for more than {MOST}");
+    waiting.wait_for_room(MOST + 1, HANGS_AFTER, HANGS_AFTER);
+    // One that takes this long already is waited for by nobody, however patient.
+    waiting.wait_for_room(MOST, short, HANGS_AFTER);
+    assert!(begin.elapsed() < HANGS_AFTER, "it was waited for all the same");
     drop(none_ends);
     for _ in 0..1000 {
-        waiting.wait_for_room(MOST, None);
+        waiting.wait_for_room(MOST, HANGS_AFTER, HANGS_AFTER);
         make();
         let alive = alive.load(Ordering::Relaxed);
         assert!(alive <= MOST + 1, "{alive} are alive");
@@ -101,4 +104,34 @@ fn who_makes_them_faster_than_they_end_waits_for_room() {
     is_over.store(true, Ordering::Relaxed);
     make();
     thread.join().unwrap();
+}
+
+/// Panics where it ends.
+struct Panics;
+
+impl Counted for Panics {
+    fn is_idle(&self) -> bool {
+        true
+    }
+}
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("as this test has it");
+        }
+    }
+}
+
+#[test]
+fn one_that_panics_where_it_ends_keeps_nobody_waiting() {
+    let waiting = Waiting::default();
+    waiting.add(Panics);
+    waiting.add(Panics);
+    let round = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waiting.round()));
+    assert!(round.is_err());
+    let deadline = Instant::now() + HANGS_AFTER;
+    waiting.settle(Some(deadline));
+    waiting.wait_for_room(0, HANGS_AFTER, HANGS_AFTER);
+    assert!(Instant::now() < deadline, "both were waited for");
 }

@@ -33,6 +33,20 @@ struct Busy {
     /// The lowest of their numbers.
     first: u64,
     how_many: usize,
+    /// Since when the first of them is.
+    since: Instant,
+}
+
+/// What is being dropped on this thread, and of it how many are still to be.
+struct Left<'a, T: Counted>(&'a Waiting<T>, usize);
+
+impl<T: Counted> Drop for Left<'_, T> {
+    fn drop(&mut self) {
+        // One panicked, and the rest went with it.
+        if self.1 > 0 {
+            self.0.ended(self.1, None);
+        }
+    }
 }
 
 impl<T> Default for Waiting<T> {
@@ -77,53 +91,62 @@ impl<T: Counted> Waiting<T> {
             }
             state = self.wait(state);
         };
-        let n = idle.len();
-        state.busy = idle.first().map(|(number, _)| Busy { first: *number, how_many: n });
+        let (mut left, first) = (Left(self, idle.len()), idle.first().map(|(number, _)| *number));
+        state.busy = first.map(|first| Busy { first, how_many: left.1, since: Instant::now() });
         drop(state);
-        drop(idle);
+        let mut idle = idle.into_iter();
+        while let Some((_, item)) = idle.next() {
+            drop(item);
+            left.1 -= 1;
+            self.ended(1, idle.as_slice().first().map(|(number, _)| *number));
+        }
+    }
+
+    /// So many of those that are being dropped have been, and this one is next.
+    fn ended(&self, n: usize, next: Option<u64>) {
         let mut state = self.state();
         self.count.fetch_sub(n, Ordering::SeqCst);
-        state.busy = None;
+        state.busy = state.busy.take().zip(next).map(|(busy, first)| Busy {
+            first,
+            how_many: busy.how_many.saturating_sub(n),
+            since: Instant::now(),
+        });
+        drop(state);
         self.changed.notify_all();
     }
 
     /// Blocks until all that waits by now and is idle has been dropped, and not for longer than `until`. What comes later is
     /// not waited for, or there would be no end while others work.
     pub(crate) fn settle(&self, until: Option<Instant>) {
-        let state = self.state();
+        let mut state = self.state();
         let later = state.next;
-        self.wait_while(state, until, |state| {
+        let is_due = |state: &State<T>| {
             state.busy.as_ref().is_some_and(|busy| busy.first < later)
                 || state.waiting.iter().any(|(number, item)| *number < later && is_idle(item))
-        });
+        };
+        while is_due(&state) {
+            let Some(then) = self.wait_until(state, until) else { return };
+            state = then;
+        }
     }
 
-    /// Blocks until no more than `most` are idle and yet to be dropped, and not for longer than `until`.
-    pub(crate) fn wait_for_room(&self, most: usize, until: Option<Instant>) {
+    /// Blocks while more than `most` are idle and yet to be dropped: for `all` at most, and only while none takes longer than `one`.
+    pub(crate) fn wait_for_room(&self, most: usize, one: Duration, all: Duration) {
         // Without the lock for the many who find next to nothing here. What comes in just now may be missed.
         if self.count.load(Ordering::Acquire) <= most {
             return;
         }
-        self.wait_while(self.state(), until, |state| {
+        let begin = Instant::now();
+        let mut state = self.state();
+        let n_idle = |state: &State<T>| {
             let busy = state.busy.as_ref().map_or(0, |busy| busy.how_many);
-            busy + state.waiting.iter().filter(|(_, item)| is_idle(item)).count() > most
-        });
-    }
-
-    fn wait_while(
-        &self,
-        mut state: MutexGuard<'_, State<T>>,
-        until: Option<Instant>,
-        is_so: impl Fn(&State<T>) -> bool,
-    ) {
-        while is_so(&state) {
-            state = match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                Some(Duration::ZERO) => return,
-                Some(left) => {
-                    self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => self.wait(state),
-            };
+            busy + state.waiting.iter().filter(|(_, item)| is_idle(item)).count()
+        };
+        while n_idle(&state) > most {
+            let since = state.busy.as_ref().map_or(begin, |busy| busy.since);
+            let until = [since.checked_add(one), begin.checked_add(all)].into_iter().flatten().min();
+            let Some(then) = self.wait_until(state, until) else { return };
+            state = then;
         }
     }
 
@@ -134,6 +157,21 @@ impl<T: Counted> Waiting<T> {
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `None` when the time is up.
+    fn wait_until<'a>(
+        &self,
+        state: MutexGuard<'a, State<T>>,
+        until: Option<Instant>,
+    ) -> Option<MutexGuard<'a, State<T>>> {
+        match until.map(|until| until.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => None,
+            Some(left) => {
+                Some(self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0)
+            }
+            None => Some(self.wait(state)),
+        }
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State<T>>) -> MutexGuard<'a, State<T>> {

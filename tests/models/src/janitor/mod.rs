@@ -6,6 +6,8 @@ mod sync;
 #[path = "../../../../host/src/janitor/waiting.rs"]
 mod waiting;
 
+use std::time::Duration;
+
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
@@ -118,7 +120,7 @@ fn who_waits_for_room_finds_ended_all_but_so_many() {
         });
         waiting.add(Instance(shared[1].clone()));
         shared[1].release(&waiting);
-        waiting.wait_for_room(1, None);
+        waiting.wait_for_room(1, Duration::MAX, Duration::MAX);
         let ended: usize = shared.iter().map(|shared| shared.ended.load(Ordering::Relaxed)).sum();
         assert!(ended > 0, "both were idle, where there was room for one");
         janitor.join().unwrap();
