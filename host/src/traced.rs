@@ -2,6 +2,7 @@
 //! releases, and reads by a plugin.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
@@ -16,7 +17,8 @@ use crate::error::{Error, Result};
 /// The environment variable that names a file to record calls of and by plugins in, those of all hosts of a process.
 pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
 
-/// What [`TRACE_VARIABLE`] asks for; a privileged process does not listen to it.
+/// What [`TRACE_VARIABLE`] asks for; a privileged process does not listen to it, nor does one that was started by a process which
+/// records into the same file.
 ///
 /// # Errors
 /// The file cannot be made.
@@ -24,7 +26,17 @@ pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
     static TRACE: OnceLock<Option<std::result::Result<Arc<Trace>, String>>> = OnceLock::new();
     let made = TRACE.get_or_init(|| {
         let path = Environment::of_process().value(TRACE_VARIABLE, |warning| tracing::warn!("{warning}"))?;
-        Some(trace_to(Path::new(&path)).map_err(|error| error.one_line()))
+        let made = trace_to(Path::new(&path));
+        if let Err(Error::Io { source, .. }) = &made
+            && source.kind() == ErrorKind::ResourceBusy
+        {
+            tracing::warn!(
+                "{TRACE_VARIABLE} is ignored: another process records calls in '{}'",
+                path.display()
+            );
+            return None;
+        }
+        Some(made.map_err(|error| error.one_line()))
     });
     made.clone().transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
 }

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::alone::Alone;
 use common::mini::{bytes, linked};
 use crossdock::api::Device;
 use crossdock::discovery::Search;
@@ -148,4 +149,30 @@ fn where_the_record_cannot_be_written_it_ends_and_nothing_else_does() {
 fn a_file_that_cannot_be_made_is_an_error_that_names_it() {
     let Err(error) = trace_to(Path::new("/none/such/trace.json")) else { panic!("made") };
     assert!(error.one_line().contains("'/none/such/trace.json'"), "{}", error.one_line());
+}
+
+#[test]
+fn a_process_that_another_one_started_does_not_write_over_its_record() {
+    let alone = Alone::new();
+    let path = alone.path().join("trace.json");
+    std::fs::write(&path, "of another day").unwrap();
+    std::fs::write(alone.path().join("in"), "x").unwrap();
+    let trace = trace_to(&path).unwrap();
+    convert(trace.clone(), bytes(&[1, 2]), Device::CPU).unwrap();
+    let recorded = std::fs::read(&path).unwrap();
+    assert!(recorded.starts_with(b"[\n") && recorded.len() > 100);
+    let convert = || {
+        let out =
+            alone.command().env("CROSSDOCK_TRACE", &path).args(["convert", "in", "out"]).output().unwrap();
+        String::from_utf8(out.stderr).unwrap()
+    };
+    let said = convert();
+    assert!(said.contains("CROSSDOCK_TRACE is ignored: another process records calls in"), "{said}");
+    assert!(said.contains("no plugin recognises"), "it went on: {said}");
+    let (_, said) = alone.fails(&["convert", "in", "out", "--trace", path.to_str().unwrap()]);
+    assert!(said.contains("another record of calls is being written to it"), "{said}");
+    assert_eq!(std::fs::read(&path).unwrap(), recorded);
+    drop(trace);
+    assert!(!convert().contains("is ignored"));
+    assert_ne!(std::fs::read(&path).unwrap(), recorded, "its own record is there now");
 }

@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt::{Display, Write as _};
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{File, TryLockError};
+use std::io::{Error, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -73,13 +73,23 @@ enum To {
 }
 
 impl Trace {
-    /// A new file, or an empty one in place of what is there.
+    /// A new file, or an empty one in place of what is there. It is locked while this lives.
     ///
     /// # Errors
-    /// It cannot be made, or written.
+    /// It cannot be made, or written; [`ErrorKind::ResourceBusy`] where another record is being written to it.
     pub fn create(path: impl AsRef<Path>) -> std::io::Result<Self> {
         let path = path.as_ref().to_path_buf();
-        let mut file = File::create(&path)?;
+        let mut file = File::options().write(true).create(true).truncate(false).open(&path)?;
+        // Before anything is thrown away. Not every file system has locks, and no pipe has another writer's record in it.
+        if file.metadata()?.is_file() {
+            if let Err(TryLockError::WouldBlock) = file.try_lock() {
+                return Err(Error::new(
+                    ErrorKind::ResourceBusy,
+                    "another record of calls is being written to it",
+                ));
+            }
+            file.set_len(0)?;
+        }
         file.write_all(b"[\n")?;
         Ok(Self::new(To::File(path, file), clock()))
     }
