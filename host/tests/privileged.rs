@@ -3,15 +3,16 @@
 
 mod common;
 
-use std::ffi::OsStr;
-use std::io::Write;
+use std::ffi::{CString, OsStr};
+use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output};
 
 use common::alone::{Alone, json};
-use common::{c_plugin, policy_file};
+use common::{c_plugin, policy_file, set_mode, temporary};
 
 /// Somebody who is not root.
 const CALLER: libc::uid_t = 65534;
@@ -19,23 +20,36 @@ const CALLER: libc::uid_t = 65534;
 /// The command as its caller sees it that is root's and set-user-ID: effectively root's, and started by another. `None`, with why
 /// `test` is skipped, where this is not root's to do.
 fn privileged(alone: &Alone, test: &str) -> Option<Command> {
+    is_root_s(test).then(|| as_somebody(alone.command(), libc::SYS_setresuid, 0))
+}
+
+/// Whether `test` can do what only root can.
+fn is_root_s(test: &str) -> bool {
     // SAFETY: geteuid has no conditions and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
-        // Past what the test runner captures.
-        std::io::stderr().write_all(format!("skipped: {test}: only root can\n").as_bytes()).unwrap();
-        return None;
+    let is_root = unsafe { libc::geteuid() } == 0;
+    if !is_root {
+        skipped(test, "only root can");
     }
-    let mut command = alone.command();
-    let other = || {
+    is_root
+}
+
+/// Past what the test runner captures.
+fn skipped(test: &str, why: &str) {
+    std::io::stderr().write_all(format!("skipped: {test}: {why}\n").as_bytes()).unwrap();
+}
+
+/// The command as it is once `set` (`setresuid`, `setresgid`) has made its own number the caller's, and its effective one this.
+fn as_somebody(mut command: Command, set: libc::c_long, effective: libc::uid_t) -> Command {
+    let other = move || {
         // SAFETY: three numbers; the system call alone, which says nothing to other threads, of which there are none here.
-        match unsafe { libc::syscall(libc::SYS_setresuid, CALLER, 0, 0) } {
+        match unsafe { libc::syscall(set, CALLER, effective, effective) } {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         }
     };
     // SAFETY: it makes one system call, and allocates nothing where that works.
     unsafe { command.pre_exec(other) };
-    Some(command)
+    command
 }
 
 fn words(output: &Output) -> String {
@@ -120,4 +134,62 @@ fn it_is_not_told_what_to_run_by_its_options() {
         assert!(refused && output.status.code() == Some(2), "{args:?}: {}", words(&output));
     }
     assert!(alone.run(&["plugins", "--policy", &policy, "--plugins", &plugin]).status.success());
+}
+
+#[test]
+fn one_with_another_group_than_its_caller_s_is_privileged_too() {
+    let alone = Alone::new();
+    if !is_root_s("one_with_another_group_than_its_caller_s_is_privileged_too") {
+        return;
+    }
+    let mut command = as_somebody(alone.command(), libc::SYS_setresgid, 0);
+    let said = words(&told(&mut command, &alone).args(["plugins", "--json"]).output().unwrap());
+    assert!(said.contains("CROSSDOCK_POLICY is ignored"), "{said}");
+}
+
+/// The extended attribute for a file that gives whoever runs it one capability (version 2 of the format): to use low ports.
+fn capabilities() -> Vec<u8> {
+    const VERSION_2_EFFECTIVE: u32 = 0x0200_0001;
+    const NET_BIND_SERVICE: u32 = 1 << 10;
+    [VERSION_2_EFFECTIVE, NET_BIND_SERVICE, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
+fn one_whose_file_has_capabilities_is_privileged_too() {
+    const TEST: &str = "one_whose_file_has_capabilities_is_privileged_too";
+    if !is_root_s(TEST) {
+        return;
+    }
+    // Where others may look too, and as a file of its own: what is written to it is true of all its names.
+    let alone = Alone::new();
+    let folder = temporary();
+    set_mode(folder.path(), 0o755);
+    let program = folder.path().join("program");
+    std::fs::copy(alone.path().join("crossdock"), &program).unwrap();
+    let path = CString::new(program.as_os_str().as_bytes()).unwrap();
+    let value = capabilities();
+    // SAFETY: two texts that end in NUL, and as many bytes as it is told.
+    let set = unsafe {
+        libc::setxattr(path.as_ptr(), c"security.capability".as_ptr(), value.as_ptr().cast(), value.len(), 0)
+    };
+    if set != 0 {
+        return skipped(
+            TEST,
+            &format!("no capabilities for files here: {}", std::io::Error::last_os_error()),
+        );
+    }
+    let run = |effective| {
+        let mut command = as_somebody(Command::new(&program), libc::SYS_setresuid, effective);
+        told(&mut command, &alone).current_dir(folder.path()).args(["plugins", "--json"]);
+        loop {
+            match command.output() {
+                // A child that another test forked just now may still have the copy open for writing.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                output => break words(&output.unwrap()),
+            }
+        }
+    };
+    // Its caller's in every way but for the file.
+    let said = run(CALLER);
+    assert!(said.contains("CROSSDOCK_POLICY is ignored"), "{said}");
 }
