@@ -26,7 +26,7 @@ enum sin {
   COLUMN_DROPPED, LAST_ROW_DROPPED, NULL_DROPPED, NULL_COUNT, THIRD_BATCH_DROPPED, SCHEMA_LOST, ARRAY_TWICE, REST_LOST, EXITS,
   SOURCE_ERROR_IGNORED, PIPE_REREAD, SHORT_SOURCE_FILLED, ASSERTS_ON_BYTES, MAPPED_ROW_DROPPED, READS_BEHIND,
   BATCH_NEEDS_INSTANCE, CAPSULE_NEEDS_INSTANCE, GLOBAL_HOST,
-  BLOCK_LOST, STREAM_LOST, HOST_REFERENCE_LOST, BLOCK_TWICE, BORROWED_STREAM_DESTROYED, WRITES_BEHIND, DEFAULT_STREAM,
+  BLOCK_LOST, STREAM_LOST, EVENT_LOST, HOST_REFERENCE_LOST, BLOCK_TWICE, EVENT_TWICE, BORROWED_STREAM_DESTROYED, WRITES_BEHIND, DEFAULT_STREAM,
   BLOCK_LOST_ON_FAILURE, BLOCK_FREED_WITH_FREE, MEMORY_ERROR_HIDDEN, DRIVER_MEMORY,
   CANCEL_IGNORED_READING, CANCEL_IGNORED_WRITING, CANCEL_SEEN_AFTER_ALL_IS_READ, CANCEL_SEEN_AFTER_ALL_IS_WRITTEN, THROWS, NEVER_ENDS, BUDGET_CUTS_ROWS,
   EXACT_HOST, SIZE_OVERWRITTEN, STATIC_CURSOR, THREAD_BOUND,
@@ -74,6 +74,9 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
                               crossdock_error*);
+/* A batch of `n` rows as they are written, which says that it has `n_given`. */
+crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,
+                              crossdock_batch*, crossdock_error*);
 crossdock_code base_rows_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_sink*, crossdock_writer*,
                                crossdock_error*);
 crossdock_code base_ipc_open(crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*, crossdock_error*);

@@ -80,128 +80,12 @@ static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSch
   return CROSSDOCK_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------- a batch --- */
-
-/* A column owns its two blocks, and a reference to the host, which keeps the memory. */
-typedef struct column {
-  const crossdock_host* host;
-  const crossdock_memory* memory;
-  crossdock_block* blocks[2];
-  const void* buffers[2];
-} column;
-
-typedef struct batch {
-  struct ArrowArray column;
-  struct ArrowArray* children[1];
-  const void* buffers[1];
-} batch;
-
-static void free_column(column* own) {
-  base_lock(IS(LOCK_AROUND_ALLOC) || IS(LOCK_AROUND_FREE));
-  base_unlock(IS(LOCK_AROUND_ALLOC));
-  for (int i = 0; i < 2; i++)
-    if (own->blocks[i] && !(IS(BLOCK_LOST) && i == 0)) own->memory->free(own->memory, own->blocks[i], NULL, 0, CROSSDOCK_FREE_LENT);
-  if (IS(BLOCK_TWICE)) own->memory->free(own->memory, own->blocks[0], NULL, 0, 0);
-  if (!IS(HOST_REFERENCE_LOST)) own->host->release(own->host);
-  base_unlock(IS(LOCK_AROUND_FREE));
-  free(own);
-}
-
-static void release_column(struct ArrowArray* array) {
-  free_column(array->private_data);
-  array->release = NULL;
-}
-
-static void release_batch(struct ArrowArray* array) {
-  batch* own = array->private_data;
-  if (own->column.release) own->column.release(&own->column);
-  free(own);
-  array->release = NULL;
-}
-
-/* Copies bytes into a block of the host's. */
-static crossdock_code to_block(column* own, int which, const void* from, size_t bytes, crossdock_stream* stream,
-                               crossdock_error* err) {
-  crossdock_allocation block;
-  crossdock_copy copy = {.from = from, .bytes = bytes, .to_device = BASE_CPU, .from_device = BASE_CPU};
-  crossdock_code code;
-  base_lock(IS(LOCK_AROUND_ALLOC));
-  code = own->memory->alloc(own->memory, BASE_CPU, bytes, 64, stream, &block, err);
-  base_unlock(IS(LOCK_AROUND_ALLOC));
-  if (code != CROSSDOCK_OK && IS(MEMORY_ERROR_HIDDEN)) {
-    if (err && err->release) err->release(err);
-    return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: something went wrong");
-  }
-  if (code != CROSSDOCK_OK) return code;
-  copy.to = block.address;
-  code = own->memory->copy(own->memory, IS(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
-  if (code != CROSSDOCK_OK && IS(BLOCK_LOST_ON_FAILURE)) return code;
-  if (code != CROSSDOCK_OK && IS(BLOCK_FREED_WITH_FREE)) free(block.address);
-  own->blocks[which] = block.block;
-  own->buffers[which] = block.address;
-  if (code == CROSSDOCK_OK && IS(WRITES_BEHIND)) ((char*)block.address)[bytes] = 0;
-  return code;
-}
-
-/* Rows as they were written become a bitmap and values. */
-static int64_t spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
-  int64_t nulls = 0;
-  memset(validity, 0, (n + 7) / 8);
-  for (size_t i = 0; i < n; i++) {
-    const int is_valid = rows[i * ROW] != 0;
-    nulls += !is_valid;
-    if (is_valid || IS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
-    memcpy(values + 8 * i, rows + i * ROW + 1, 8);
-  }
-  if (IS(NULL_DROPPED)) return 0;
-  return IS(NULL_COUNT) && nulls > 0 ? nulls - 1 : nulls;
-}
-
-static crossdock_code give(reader* r, crossdock_stream* stream, const unsigned char* rows, size_t n, crossdock_batch* out,
-                           crossdock_error* err) {
-  const crossdock_host* host = r->instance->host;
-  batch* root = calloc(1, sizeof *root);
-  column* own = calloc(1, sizeof *own);
-  unsigned char* spreaded = malloc((n + 7) / 8 + 8 * n + 1);
-  crossdock_code code = CROSSDOCK_OUT_OF_MEMORY;
-  int64_t nulls;
-  if (!root || !own || !spreaded) {
-    free(root);
-    free(own);
-    free(spreaded);
-    return base_fail(err, code, "base-rows: no memory for a batch");
-  }
-  own->host = host;
-  own->memory = r->instance->memory;
-  host->retain(host);
-  nulls = spread(rows, n, spreaded, spreaded + (n + 7) / 8);
-  code = to_block(own, 0, spreaded, (n + 7) / 8, stream, err);
-  if (code == CROSSDOCK_OK) code = to_block(own, 1, spreaded + (n + 7) / 8, 8 * n, stream, err);
-  free(spreaded);
-  if (code != CROSSDOCK_OK) {
-    free_column(own);
-    free(root);
-    return code;
-  }
-  if ((IS(LAST_ROW_DROPPED) || (IS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) n--;
-  if (IS(ROW_BEYOND_THE_END)) n++;
-  root->children[0] = &root->column;
-  root->column = (struct ArrowArray){.length = (int64_t)n, .null_count = nulls, .n_buffers = 2, .buffers = own->buffers,
-                                     .release = release_column, .private_data = own};
-  out->array.device_type = ARROW_DEVICE_CPU;
-  out->array.device_id = -1;
-  out->array.array = (struct ArrowArray){.length = (int64_t)n, .n_buffers = 1, .buffers = root->buffers, .n_children = 1,
-                                         .children = root->children, .release = release_batch, .private_data = root};
-  return CROSSDOCK_OK;
-}
-
 /* -------------------------------------------------------------------------------------------------------- frames --- */
 
 static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdock_batch* out, crossdock_error* err) {
-  crossdock_stream* stream = call->device.type == ARROW_DEVICE_CPU ? call->stream : NULL;
   crossdock_stream* extra;
   unsigned char* rows;
-  uint64_t n;
+  uint64_t n, n_given;
   char first;
   size_t got;
   crossdock_code code;
@@ -228,7 +112,8 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   if (!rows) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for rows");
   code = read_exactly(r, rows, n * ROW, err);
   if (IS(BUDGET_CUTS_ROWS) && call->byte_budget > 0 && n > 1) n--;
-  if (code == CROSSDOCK_OK) code = give(r, stream, rows, n, out, err);
+  n_given = n - ((IS(LAST_ROW_DROPPED) || (IS(MAPPED_ROW_DROPPED) && r->source.map)) && n > 1) + IS(ROW_BEYOND_THE_END);
+  if (code == CROSSDOCK_OK) code = base_rows_give(r->instance, call, rows, n, n_given, out, err);
   free(rows);
   if (code == CROSSDOCK_OK && IS(STREAM_LOST))
     code = r->instance->memory->stream_create(r->instance->memory, BASE_CPU, &extra, err);

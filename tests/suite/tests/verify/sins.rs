@@ -76,8 +76,10 @@ pub const SINS: &[Sin] = &[
     // The host's memory.
     ("BLOCK_LOST", "memory.blocks", "failed"),
     ("STREAM_LOST", "memory.work", "failed"),
+    ("EVENT_LOST", "memory.work", "failed"),
     ("HOST_REFERENCE_LOST", "memory.references", "failed"),
     ("BLOCK_TWICE", "memory.handles", "failed"),
+    ("EVENT_TWICE", "memory.handles", "failed"),
     ("BORROWED_STREAM_DESTROYED", "memory.handles", "failed"),
     ("WRITES_BEHIND", "memory.bounds", "failed"),
     ("READS_BEHIND", "memory.reads", "crashed"),

@@ -78,14 +78,24 @@ macro_rules! ask {
 }
 
 impl Inner<'_> {
-    /// Notes a handle that nobody gave the plugin, or that it has given back; whether it is good.
-    fn is_event(&self, function: &str, event: *mut abi::Event) -> bool {
-        let known = self.shared.notes().events.contains(&(event as usize));
-        if !known {
+    /// The host's event; a handle that nobody gave the plugin, or that it has given back, is noted.
+    fn event(&self, function: &str, event: *mut abi::Event) -> Option<*mut abi::Event> {
+        let known = self.shared.notes().events.find(event);
+        if known.is_none() {
             let words = format!("'{function}' was given an event that is none, or was destroyed before");
             self.shared.note(Breach::Handle, words);
         }
         known
+    }
+
+    /// Those of a list, without those that are none.
+    ///
+    /// # Safety
+    /// The list has as many as it says.
+    unsafe fn events(&self, function: &str, list: *const *mut abi::Event, n: usize) -> Vec<*mut abi::Event> {
+        let n = if list.is_null() { 0 } else { n };
+        // SAFETY: the caller's word.
+        (0..n).filter_map(|i| self.event(function, unsafe { *list.add(i) })).collect()
     }
 }
 
@@ -165,7 +175,9 @@ unsafe extern "C" fn free(
             if let Some(words) = known.damage() {
                 inner.shared.note(Breach::Bounds, words);
             }
-            ask!(inner, free(block, uses, n_uses, flags), ());
+            // SAFETY: the plugin's list.
+            let uses = unsafe { inner.events("free", uses, n_uses) };
+            ask!(inner, free(block, uses.as_ptr(), uses.len(), flags), ());
         }
     }
 }
@@ -262,10 +274,9 @@ unsafe extern "C" fn event_record(
         return unsafe { refuse(error, err) };
     }
     let code = ask!(inner, event_record(stream, out, err), abi::INTERNAL);
-    // SAFETY: on success the place holds an event, or NULL where all has run.
-    let event = if code == abi::OK { unsafe { *out } } else { std::ptr::null_mut() };
-    if !event.is_null() {
-        inner.shared.notes().events.insert(event as usize);
+    if code == abi::OK {
+        // SAFETY: on success the place holds an event, or NULL where all has run.
+        unsafe { *out = inner.shared.notes().events.given(*out) };
     }
     code
 }
@@ -274,9 +285,9 @@ unsafe extern "C" fn event_destroy(memory: *const abi::Memory, event: *mut abi::
     // SAFETY: see `inner`.
     let inner = unsafe { inner(memory) };
     inner.shared.called("event_destroy");
-    if inner.is_event("event_destroy", event) {
-        inner.shared.notes().events.remove(&(event as usize));
-        ask!(inner, event_destroy(event), ());
+    if let Some(own) = inner.event("event_destroy", event) {
+        inner.shared.notes().events.forget(event);
+        ask!(inner, event_destroy(own), ());
     }
 }
 
@@ -284,9 +295,7 @@ unsafe extern "C" fn event_raw(memory: *const abi::Memory, event: *mut abi::Even
     // SAFETY: see `inner`.
     let inner = unsafe { inner(memory) };
     inner.shared.called("event_raw");
-    if !inner.is_event("event_raw", event) {
-        return std::ptr::null_mut();
-    }
+    let Some(event) = inner.event("event_raw", event) else { return std::ptr::null_mut() };
     ask!(inner, event_raw(event), std::ptr::null_mut())
 }
 
@@ -319,7 +328,9 @@ unsafe extern "C" fn call_after(
     // SAFETY: see `inner`.
     let inner = unsafe { inner(memory) };
     inner.shared.called("call_after");
-    ask!(inner, call_after(events, n_events, f, data), ());
+    // SAFETY: the plugin's list.
+    let events = unsafe { inner.events("call_after", events, n_events) };
+    ask!(inner, call_after(events.as_ptr(), events.len(), f, data), ());
 }
 
 /// Functions that may fail, hand on what they are asked, and note on which stream there is work to do, or which event is meant.
@@ -333,10 +344,10 @@ macro_rules! handed_on {
                 return unsafe { refuse(error, err) };
             }
             $( inner.shared.worked(stringify!($f), $stream); )?
-            $( if !inner.is_event(stringify!($f), $event) {
+            $( let Some($event) = inner.event(stringify!($f), $event) else {
                 // SAFETY: as above.
                 return unsafe { refuse(Error::invalid_argument("there is no such event"), err) };
-            } )?
+            }; )?
             ask!(inner, $f($($arg,)* err), abi::INTERNAL)
         }
     )* };

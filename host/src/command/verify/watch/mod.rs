@@ -5,6 +5,7 @@
 
 mod blocks;
 mod decode;
+mod events;
 mod memory;
 
 use std::collections::HashSet;
@@ -19,6 +20,7 @@ use crossdock::memory::{Account, Backend};
 use super::inside;
 use super::kept::keep;
 use blocks::Block;
+use events::Events;
 
 /// What kind of rule was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +91,7 @@ struct Notes {
     blocks: Vec<Block>,
     /// Those that the plugin made, which it may order as it likes.
     streams: HashSet<usize>,
-    events: HashSet<usize>,
+    events: Events,
 }
 
 // SAFETY: the structs of functions are written before anybody sees them and never again; the rest is Sync by itself. Pointers
