@@ -44,7 +44,7 @@ static void release_batch(struct ArrowArray* array) {
   array->release = NULL;
 }
 
-/* Copies bytes into a block of the host's. */
+/* Copies bytes into a block of the host's, which is all zeros before. */
 static crossdock_code to_block(column* own, int which, const void* from, size_t bytes, crossdock_stream* stream,
                                crossdock_error* err) {
   crossdock_allocation block;
@@ -59,7 +59,9 @@ static crossdock_code to_block(column* own, int which, const void* from, size_t 
   }
   if (code != CROSSDOCK_OK) return code;
   copy.to = block.address;
-  code = own->memory->copy(own->memory, IS(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
+  code = own->memory->fill(own->memory, IS(FILL_ON_DEFAULT_STREAM) ? NULL : stream, block.address, 0, bytes, err);
+  if (code == CROSSDOCK_OK)
+    code = own->memory->copy(own->memory, IS(DEFAULT_STREAM) ? NULL : stream, &copy, 1, err);
   if (code != CROSSDOCK_OK && IS(BLOCK_LOST_ON_FAILURE)) return code;
   if (code != CROSSDOCK_OK && IS(BLOCK_FREED_WITH_FREE)) free(block.address);
   own->blocks[which] = block.block;
@@ -69,17 +71,35 @@ static crossdock_code to_block(column* own, int which, const void* from, size_t 
 }
 
 /* Rows as they were written become a bitmap and values. */
-static int64_t spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
-  int64_t nulls = 0;
+static void spread(const unsigned char* rows, size_t n, unsigned char* validity, unsigned char* values) {
   memset(validity, 0, (n + 7) / 8);
   for (size_t i = 0; i < n; i++) {
-    const int is_valid = rows[i * ROW] != 0;
-    nulls += !is_valid;
-    if (is_valid || IS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
+    if (rows[i * ROW] != 0 || IS(NULL_DROPPED)) validity[i / 8] |= (unsigned char)(1 << (i % 8));
     memcpy(values + 8 * i, rows + i * ROW + 1, 8);
   }
-  if (IS(NULL_DROPPED)) return 0;
-  return IS(NULL_COUNT) && nulls > 0 ? nulls - 1 : nulls;
+}
+
+/* A kernel that has no image, for it runs in host memory: a bitmap, how many bits it has, where it says how many are not set. */
+static crossdock_code count(const crossdock_arg* args, size_t n_args) {
+  const unsigned char* bits = (const unsigned char*)(uintptr_t)args[0].value;
+  int64_t unset = 0;
+  if (n_args != 3) return CROSSDOCK_INVALID_ARGUMENT;
+  for (uint64_t i = 0; i < args[1].value; i++) unset += !(bits[i / 8] >> (i % 8) & 1);
+  memcpy((void*)(uintptr_t)args[2].value, &unset, sizeof unset);
+  return CROSSDOCK_OK;
+}
+
+static crossdock_code count_nulls(const column* own, size_t n, crossdock_stream* stream, int64_t* out, crossdock_error* err) {
+  static const crossdock_kernel KERNEL = {.struct_size = sizeof KERNEL, .name = "base_count", .host_twin = count};
+  const crossdock_grid grid = {.blocks = 1, .threads = 1};
+  const crossdock_arg args[] = {{(uintptr_t)own->buffers[0], (n + 7) / 8, CROSSDOCK_ARG_READ, 0},
+                                {n, 0, CROSSDOCK_ARG_VALUE, 0},
+                                {(uintptr_t)out, sizeof *out, CROSSDOCK_ARG_WRITE, 0}};
+  const crossdock_memory* memory = own->memory;
+  crossdock_code code = memory->launch(memory, IS(LAUNCH_ON_DEFAULT_STREAM) ? NULL : stream, &KERNEL, grid, args, 3, err);
+  if (code == CROSSDOCK_OK) code = memory->stream_synchronize(memory, stream, err);
+  *out -= IS(NULL_COUNT) && *out > 0;
+  return code;
 }
 
 /* The stream to work on: the call's, where that is of the host's memory. */
@@ -103,7 +123,7 @@ crossdock_code base_rows_give(crossdock_instance* instance, const crossdock_call
   unsigned char* spreaded = malloc((n + 7) / 8 + 8 * n + 1);
   crossdock_code code = CROSSDOCK_OUT_OF_MEMORY;
   crossdock_stream* stream;
-  int64_t nulls;
+  int64_t nulls = 0;
   if (!root || !own || !spreaded) {
     free(root);
     free(own);
@@ -113,10 +133,11 @@ crossdock_code base_rows_give(crossdock_instance* instance, const crossdock_call
   own->host = instance->host;
   own->memory = instance->memory;
   own->host->retain(own->host);
-  nulls = spread(rows, n, spreaded, spreaded + (n + 7) / 8);
+  spread(rows, n, spreaded, spreaded + (n + 7) / 8);
   code = stream_of(own->memory, call, &stream, err);
   if (code == CROSSDOCK_OK) code = to_block(own, 0, spreaded, (n + 7) / 8, stream, err);
   if (code == CROSSDOCK_OK) code = to_block(own, 1, spreaded + (n + 7) / 8, 8 * n, stream, err);
+  if (code == CROSSDOCK_OK) code = count_nulls(own, n, stream, &nulls, err);
   if (code == CROSSDOCK_OK) code = order(own, stream, err);
   free(spreaded);
   if (code != CROSSDOCK_OK) {

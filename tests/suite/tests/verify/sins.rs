@@ -84,6 +84,8 @@ pub const SINS: &[Sin] = &[
     ("WRITES_BEHIND", "memory.bounds", "failed"),
     ("READS_BEHIND", "memory.reads", "crashed"),
     ("DEFAULT_STREAM", "memory.stream", "failed"),
+    ("FILL_ON_DEFAULT_STREAM", "memory.stream", "failed"),
+    ("LAUNCH_ON_DEFAULT_STREAM", "memory.stream", "failed"),
     ("MEMORY_ERROR_HIDDEN", "memory.told", "failed"),
     ("BLOCK_LOST_ON_FAILURE", "memory.failing", "failed"),
     ("BLOCK_FREED_WITH_FREE", "memory.failing", "crashed"),

@@ -88,6 +88,17 @@ impl Inner<'_> {
         known
     }
 
+    /// Whether one of these is memory of the call's device. What a format that leaves that device out does in host memory has no
+    /// stream of it to go onto.
+    fn is_here(&self, addresses: &[*const c_void]) -> bool {
+        let is_here = |address: &*const c_void| {
+            let mut pointer = abi::Pointer::new();
+            let code = ask!(self, pointer(*address, &mut pointer, std::ptr::null_mut()), abi::INTERNAL);
+            code == abi::OK && pointer.device == self.shared.session.device
+        };
+        addresses.iter().any(is_here)
+    }
+
     /// Those of a list, without those that are none.
     ///
     /// # Safety
@@ -195,7 +206,7 @@ unsafe extern "C" fn copy(
         // SAFETY: the plugin's error struct.
         return unsafe { refuse(error, err) };
     }
-    // What a format that leaves the call's device out does in host memory has no stream of that device to go onto.
+    // As `is_here`, but that the plugin says whose memory it is.
     let here = inner.shared.session.device;
     let is_here = (0..if copies.is_null() { 0 } else { n_copies }).any(|i| {
         // SAFETY: the plugin's list has as many as it says.
@@ -333,9 +344,22 @@ unsafe extern "C" fn call_after(
     ask!(inner, call_after(events.as_ptr(), events.len(), f, data), ());
 }
 
-/// Functions that may fail, hand on what they are asked, and note on which stream there is work to do, or which event is meant.
+/// The memory that a kernel reads and writes.
+///
+/// # Safety
+/// The list has as many arguments as it says.
+unsafe fn ranges(args: *const abi::Arg, n: usize) -> Vec<*const c_void> {
+    let n = if args.is_null() { 0 } else { n };
+    // SAFETY: the caller's word.
+    let args = (0..n).map(|i| unsafe { &*args.add(i) });
+    let ranges = args.filter(|arg| arg.kind != abi::ARG_VALUE && arg.bytes > 0);
+    ranges.map(|arg| arg.value as usize as *const c_void).collect()
+}
+
+/// Functions that may fail, hand on what they are asked, and note on which stream there is work to do with which memory, or which
+/// event is meant.
 macro_rules! handed_on {
-    ($($f:ident ( $($arg:ident : $t:ty),* ) $([on $stream:ident])? $([of $event:ident])?;)*) => { $(
+    ($($f:ident ( $($arg:ident : $t:ty),* ) $([on $stream:ident with $addresses:expr])? $([of $event:ident])?;)*) => { $(
         unsafe extern "C" fn $f(memory: *const abi::Memory, $($arg: $t,)* err: *mut abi::Error) -> abi::Code {
             // SAFETY: see `inner`.
             let inner = unsafe { inner(memory) };
@@ -343,7 +367,9 @@ macro_rules! handed_on {
                 // SAFETY: the plugin's error struct.
                 return unsafe { refuse(error, err) };
             }
-            $( inner.shared.worked(stringify!($f), $stream); )?
+            $( if inner.is_here(&$addresses) {
+                inner.shared.worked(stringify!($f), $stream);
+            } )?
             $( let Some($event) = inner.event(stringify!($f), $event) else {
                 // SAFETY: as above.
                 return unsafe { refuse(Error::invalid_argument("there is no such event"), err) };
@@ -355,8 +381,11 @@ macro_rules! handed_on {
 
 handed_on! {
     devices(out: *mut abi::DeviceInfo, capacity: usize, n_out: *mut usize);
-    fill(stream: *mut abi::Stream, to: *mut c_void, value: u8, bytes: usize) [on stream];
-    launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, grid: abi::Grid, args: *const abi::Arg, n_args: usize) [on stream];
+    fill(stream: *mut abi::Stream, to: *mut c_void, value: u8, bytes: usize) [on stream with [to.cast_const()]];
+    launch(stream: *mut abi::Stream, kernel: *const abi::Kernel, grid: abi::Grid, args: *const abi::Arg, n_args: usize) [on stream with {
+        // SAFETY: the plugin's list.
+        unsafe { ranges(args, n_args) }
+    }];
     stream_default(device: Device, out: *mut *mut abi::Stream);
     stream_synchronize(stream: *mut abi::Stream);
     stream_wait(stream: *mut abi::Stream, event: *mut abi::Event) [of event];
