@@ -40,8 +40,7 @@ pub enum Breach {
 pub struct Wishes {
     /// No interface at all.
     pub bare: bool,
-    /// Structs as the first release has them, in the host and in its memory.
-    /// Structs of a release to come, with fields at their ends that nobody knows yet.
+    /// Structs of a release to come, in the host and in its memory, with fields at their ends that nobody knows yet.
     pub longer: bool,
 }
 
