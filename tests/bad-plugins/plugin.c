@@ -250,8 +250,8 @@ static void destroy(crossdock_instance* instance) {
 
 static const void* get_interface(crossdock_instance* instance, const char* id) {
   (void)instance;
-  if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return &IMPORTER;
-  if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return &EXPORTER;
+  if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return IS(DECODES_ALONE) ? NULL : &IMPORTER;
+  if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return IS(DECODES_ALONE) ? NULL : &EXPORTER;
   if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &BASE_ENCODING;
   return IS(ANSWERS_ANY_INTERFACE) ? &IMPORTER : NULL;
 }
@@ -277,8 +277,14 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .magic = CROSSDOCK_META_MAGIC, .struct_size = sizeof(crossdock_plugin_meta), .abi_major = CROSSDOCK_ABI_MAJOR,
     .abi_minor = CROSSDOCK_ABI_MINOR, .n_sizes = CROSSDOCK_META_N_SIZES, .sizes = SIZES, .name = "base", .version = "0.1.0",
     .api_range = CROSSDOCK_API_RANGE, .licence = "Apache-2.0", .toolchain = "cc", .panic = "none",
+#ifdef SIN_DECODES_ALONE
+    .interfaces = CROSSDOCK_ENCODING_ID,
+#else
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
-#ifdef SIN_METADATA_OUT_OF_DATE
+#endif
+#ifdef SIN_DECODES_ALONE
+    .formats = "",
+#elif defined(SIN_METADATA_OUT_OF_DATE)
     .formats = DEVICE,
 #else
     .formats = DEVICE " " ROWS " " TENSOR " " IPC,

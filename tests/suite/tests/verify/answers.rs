@@ -66,6 +66,20 @@ fn a_case_alone_does_not_ask_for_its_ground() {
 }
 
 #[test]
+fn a_case_in_which_nothing_of_the_plugins_ran_is_skipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = build(folder.path(), Some("DECODES_ALONE"));
+    // Without a sample there is nothing to decode.
+    let (out, report) = crate::verify(&plugin, &["--timeout", "120"]);
+    assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)));
+    let cases = report["cases"].as_array().unwrap().iter();
+    let passed = cases.filter(|case| case["outcome"] == "passed").map(|case| case["name"].as_str().unwrap());
+    let asked = ["entry.", "interfaces.", "errors.", "encoding.unknown_id", "encoding.lying_nodes"];
+    let others: Vec<_> = passed.filter(|name| !asked.iter().any(|asked| name.starts_with(asked))).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
+#[test]
 fn cases_are_listed_with_their_rules_and_wrong_usage_is_told_from_failure() {
     let list = crossdock(&["verify", "--list"]);
     let text = String::from_utf8(list.stdout).unwrap();

@@ -10,6 +10,7 @@ use super::super::subject::Ground;
 use super::super::tables::FORMS;
 use super::super::tour;
 use super::exporter;
+use super::memory::ran;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -142,6 +143,7 @@ fn within(place: &str, beyond: &Beyond) -> Check {
 
 fn progress(ground: &Ground) -> Check {
     let subject = ground.subject()?;
+    let mut has_any = false;
     let beyond = Beyond::default();
     let call = told(subject.call(), &beyond);
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
@@ -156,13 +158,15 @@ fn progress(ground: &Ground) -> Check {
             tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
         while stream.next(&call).map_err(wrong)?.is_some() {}
         within(name, &beyond)?;
+        has_any = true;
     }
     for format in tour::writable(&subject).unwrap_or_default() {
         for table in exporter::accepted(ground, &subject, &format, FORMS[0])?.iter().take(1) {
             let given = ground.table_for(&format, table)?;
             drop(tour::write(&subject, &call, &format, &table.schema(), &given, &Counts::default()));
             within(&format.name, &beyond)?;
+            has_any = true;
         }
     }
-    Ok(())
+    ran(has_any)
 }

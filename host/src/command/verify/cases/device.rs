@@ -13,6 +13,7 @@ use super::super::subject::Ground;
 use super::super::tables::FORMS;
 use super::super::tour;
 use super::exporter;
+use super::memory::ran;
 
 pub const CASES: &[Case] = &[Case {
     name: "memory.device",
@@ -68,7 +69,7 @@ fn device(ground: &Ground) -> Check {
     let look = Look { backend: ground.backend.clone(), device: ground.device, most: Mutex::default() };
     let look = Arc::new(look);
     // The first time loads what kernels there are, and starts what there is to start.
-    once(ground, &look)?;
+    ran(once(ground, &look)?)?;
     let mut least = u64::MAX;
     let mut place = String::new();
     for _ in 0..ROUNDS {
@@ -92,14 +93,14 @@ fn device(ground: &Ground) -> Check {
     Ok(())
 }
 
-/// An instance that reads and writes, looked at whenever it calls the host and whenever it returns.
-fn once(ground: &Ground, look: &Arc<Look>) -> Check {
+/// An instance that reads and writes, looked at whenever it calls the host and whenever it returns; whether it did either.
+fn once(ground: &Ground, look: &Arc<Look>) -> Check<bool> {
     let own = look.clone();
     let visit = move |call: Called| own.at(&format!("in the host's '{}'", call.function));
     visited(Arc::new(visit), || {
         let subject = ground.subject()?;
         look.at("after create");
-        let call = subject.call();
+        let (call, mut has_run) = (subject.call(), false);
         for readable in tour::readable(ground, &subject).unwrap_or_default() {
             let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
             let given = ground.table_for(&readable.format, &table)?;
@@ -107,6 +108,7 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check {
             let input = tour::input(&subject, &readable, &table.schema(), &given, &Counts::default());
             let open = |input| tour::open(&subject, &call, &readable.format, input, asked.as_ref());
             let Ok(mut stream) = input.and_then(open) else { continue };
+            has_run = true;
             let mut batches = Vec::new();
             while let Ok(Some(batch)) = stream.next(&call) {
                 batches.push(batch);
@@ -119,6 +121,7 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check {
                 let Ok(mut writer) = tour::begin(&subject, &call, &format, &column.schema(), &to) else {
                     continue;
                 };
+                has_run = true;
                 let mut capsules = Vec::new();
                 for own in ground.table_for(&format, column)? {
                     let own = batch(&own, subject.stream(), &Counts::default());
@@ -130,6 +133,6 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check {
                 look.at(&format!("'{}', after finish", format.name));
             }
         }
-        Ok(())
+        Ok(has_run)
     })
 }

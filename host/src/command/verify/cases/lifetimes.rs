@@ -12,6 +12,7 @@ use super::super::tables::{FORMS, together};
 use super::super::tour::{self, Given, Read};
 use super::super::watch::Breach;
 use super::exporter;
+use super::memory::ran;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -161,6 +162,7 @@ macro_rules! end {
 
 fn cleared(ground: &Ground) -> Check {
     let subject = ground.subject()?;
+    let mut has_any = false;
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let place = format!("'{}'", readable.format.name);
         let wrong = |error| failed(&place, "the table", error);
@@ -180,6 +182,7 @@ fn cleared(ground: &Ground) -> Check {
         }
         let mut stream = stream.into_raw().into_raw();
         end!(place, "a stream", &mut stream);
+        has_any = true;
     }
     for format in tour::writable(&subject).unwrap_or_default() {
         let place = format!("'{}'", format.name);
@@ -210,6 +213,7 @@ fn cleared(ground: &Ground) -> Check {
             }
         }
         end!(place, "a writer", raw);
+        has_any = true;
     }
-    Ok(())
+    ran(has_any)
 }

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use crossdock::api::{CallSettings, Capsules, Device, Input, Validate};
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, skipped};
 use super::super::guard;
 use super::super::lent::{Bytes, Counts};
 use super::super::subject::{Ground, Subject};
@@ -128,6 +128,11 @@ pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
             }
         }
     }
+    ran(has_any)
+}
+
+/// A case in which nothing of the plugin's ran has not seen it keep the rule.
+pub fn ran(has_any: bool) -> Check {
     if has_any { Ok(()) } else { Err(skipped("nothing that the plugin reads or writes (--sample FILE)")) }
 }
 
@@ -145,6 +150,7 @@ fn left(ground: &Ground, look: fn(Watch) -> Option<String>) -> Check {
 /// Buffers end where the next page may not be read: who goes on ends this process.
 fn reads(ground: &Ground) -> Check {
     let subject = ground.subject()?;
+    let mut has_any = false;
     for form in &FORMS[..2] {
         let guard = |table: &RecordBatch| -> Check<RecordBatch> {
             guard::columns(table).ok_or_else(|| skipped("no pages could be had"))
@@ -155,6 +161,7 @@ fn reads(ground: &Ground) -> Check {
                 let (call, counts) = (subject.call(), Counts::default());
                 // Columns with nulls may be refused.
                 drop(tour::write(&subject, &call, &format, &column.schema(), &batches, &counts));
+                has_any = true;
             }
         }
         for readable in tour::readable(ground, &subject).unwrap_or_default() {
@@ -167,9 +174,10 @@ fn reads(ground: &Ground) -> Check {
             let input = Input::Capsules(Capsules::from(capsules.map_err(wrong)?));
             let mut stream = tour::open(&subject, &call, &readable.format, input, None).map_err(wrong)?;
             while stream.next(&call).map_err(wrong)?.is_some() {}
+            has_any = true;
         }
     }
-    Ok(())
+    ran(has_any)
 }
 
 fn stream(ground: &Ground) -> Check {
@@ -220,13 +228,13 @@ fn failing(ground: &Ground) -> Check {
         let Ok(subject) = ground.create(watch)? else { continue };
         watch.fail(nth);
         // What a plugin says of itself after a failure is not what this is about.
-        let _ = tour(ground, &subject, &FORMS[..1]);
+        let toured = tour(ground, &subject, &FORMS[..1]);
         let was_reached = watch.has_failed();
         watch.fail(0);
         let watch = subject.end();
         nothing_left(watch, &format!("the memory's call {nth} failed"))?;
         if !was_reached {
-            break;
+            return if let Err(Stop::Skipped(_)) = &toured { toured } else { Ok(()) };
         }
     }
     Ok(())
