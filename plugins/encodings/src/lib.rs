@@ -159,6 +159,7 @@ impl Encoding for Encodings {
         node: EncodedNode<'_>,
         below: Vec<Option<Owned<abi::Batch>>>,
     ) -> Result<Owned<abi::Batch>> {
+        call.check_cancelled()?;
         let (kind, node) = (self.kind(node)?, Node::new(node)?);
         let stream = call_stream(&self.memory, call, call.device())?;
         let decoded = |(at, batch): (usize, Option<Owned<abi::Batch>>)| {
