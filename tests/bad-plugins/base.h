@@ -35,7 +35,10 @@ enum sin {
   LOCK_AROUND_ALLOC, LOCK_AROUND_FREE, LOCK_AROUND_WRITE, PANICS_ON_BYTES, PANICS_ON_TENSORS, PANICS_ON_NODES, PANICS_ON_CHANGED_NODES,
   RELEASE_NOT_CLEARED, BATCH_LEFT, ALL_REFUSED, NESTED_NULL_COUNT, ROW_BEYOND_THE_END, THROWS_IN_RELEASE, BLOCKS, SCHEMA_READS, OTHER_COLUMNS_IGNORED, PROGRESS_BEYOND,
   TENSOR_STRIDES_IGNORED, TENSOR_LOST, TENSOR_NOT_CHECKED, IPC_NULLS_IGNORED,
-  ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES
+  ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES,
+  DECODE_BLOCK_LOST, DECODE_WRITES_BEHIND, DECODE_READS_BEHIND, DECODE_DEFAULT_STREAM, DECODE_BLOCK_LOST_ON_FAILURE,
+  DECODE_FAILURE_IGNORED, DECODE_MEMORY_ERROR_HIDDEN, DECODE_DRIVER_MEMORY, DECODE_CANCEL_IGNORED, DECODE_PROGRESS_BEYOND,
+  DECODE_THREAD_BOUND, DECODE_LOCK_AROUND_ALLOC, DECODE_BUFFER_LOST, DECODED_NEEDS_INSTANCE, DECODED_NOT_CLEARED
 };
 
 #ifndef SIN
@@ -76,6 +79,7 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
                               crossdock_error*);
+void base_make_needy(struct ArrowArray*, crossdock_instance*);
 /* A batch of `n` rows as they are written, which says that it has `n_given`. */
 crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,
                               crossdock_batch*, crossdock_error*);
@@ -88,6 +92,28 @@ struct ArrowSchema base_numbers_schema(const char* name, int is_nullable);
 crossdock_code base_numbers_give(unsigned char* validity, void* values, int64_t rows, crossdock_batch* out,
                                  crossdock_error* err);
 int base_rows_hold(const struct ArrowSchema* schema);
+
+/* A column owns its two blocks, the event after which they may be read, and a reference to the host, which keeps the memory. */
+typedef struct base_column {
+  const crossdock_host* host;
+  const crossdock_memory* memory;
+  crossdock_block* blocks[2];
+  crossdock_event* event; /* NULL where all has run */
+  const void* buffers[2];
+  int is_decoded; /* else it was read */
+} base_column;
+
+base_column* base_column_new(crossdock_instance*, int is_decoded, crossdock_error*);
+void base_column_free(base_column*);
+/* The stream to work on. */
+crossdock_code base_column_stream(const base_column*, const crossdock_call*, crossdock_stream** out, crossdock_error*);
+crossdock_code base_column_fill(base_column*, int which, const void* from, size_t bytes, crossdock_stream*, crossdock_error*);
+/* A batch of the column, which on success owns it. */
+crossdock_code base_column_give(base_column*, crossdock_stream*, int64_t n, int64_t nulls, crossdock_batch*, crossdock_error*);
+
+/* 0 where none is wanted, or there is no driver. */
+uint64_t base_scratch_take(int is_wanted);
+void base_scratch_give(uint64_t scratch);
 
 extern const crossdock_encoding BASE_ENCODING;
 

@@ -34,7 +34,7 @@ typedef struct needy {
 static void release_needy(struct ArrowArray* array) {
   needy* own = array->private_data;
   struct ArrowArray again = own->array;
-  if (IS(BATCH_NEEDS_INSTANCE) && *own->alive != 0) abort(); /* the instance is gone */
+  if ((IS(BATCH_NEEDS_INSTANCE) || IS(DECODED_NEEDS_INSTANCE)) && *own->alive != 0) abort(); /* the instance is gone */
   own->array.release(&own->array);
   if (IS(ARRAY_TWICE)) again.release(&again);
   free(own);
@@ -42,7 +42,7 @@ static void release_needy(struct ArrowArray* array) {
 }
 
 /* An array whose release does more than it should. */
-static void make_needy(struct ArrowArray* array, crossdock_instance* instance) {
+void base_make_needy(struct ArrowArray* array, crossdock_instance* instance) {
   needy* own = malloc(sizeof *own);
   if (!own) return;
   own->array = *array;
@@ -66,7 +66,7 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
     if (column->n_children == 0 || column->children[0]->null_count <= 0) continue;
     column->children[0]->null_count += column->children[0]->null_count < column->children[0]->length;
   }
-  if (IS(BATCH_NEEDS_INSTANCE) || IS(ARRAY_TWICE)) make_needy(&out->array.array, r->instance);
+  if (IS(BATCH_NEEDS_INSTANCE) || IS(ARRAY_TWICE)) base_make_needy(&out->array.array, r->instance);
   return CROSSDOCK_OK;
 }
 

@@ -6,7 +6,7 @@ static const crossdock_encoded_node* node_at(const crossdock_encoded_array* arra
   return CROSSDOCK_AT(array->nodes, i);
 }
 
-static const crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* array, size_t i) {
+static crossdock_encoded_buffer* buffer_at(const crossdock_encoded_array* array, size_t i) {
   return CROSSDOCK_AT(array->buffers, i);
 }
 
@@ -55,26 +55,62 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
   return CROSSDOCK_OK;
 }
 
+/* The values of a node that passed its check, in memory of the plugin's own; NULL where there is none. */
+static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_encoded_node* node) {
+  const char* words = buffer_at(array, node->first_buffer)->address;
+  int32_t* values = malloc(node->length * 4 + 1);
+  for (uint64_t i = 0; values && i < node->length; i++) {
+    uint32_t word;
+    memcpy(&word, words + 4 * i, 4);
+    values[i] = (int32_t)(word + reference_of(node));
+  }
+  if (IS(DECODE_READS_BEHIND) && values && *(const volatile char*)(words + 4 * node->length) == 1) values[0] += 0;
+  return values;
+}
+
+/* Copies them to the host's memory, as a batch. */
+static crossdock_code give(crossdock_instance* instance, const crossdock_call* call, const int32_t* values, uint64_t n,
+                           crossdock_batch* out, crossdock_error* err) {
+  base_column* own = base_column_new(instance, 1, err);
+  crossdock_stream* stream;
+  crossdock_code code;
+  if (!own) return CROSSDOCK_OUT_OF_MEMORY;
+  code = base_column_stream(own, call, &stream, err);
+  if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, values, n * 4, stream, err);
+  if (code == CROSSDOCK_OK) code = base_column_give(own, stream, (int64_t)n, 0, out, err);
+  if (code != CROSSDOCK_OK) base_column_free(own);
+  return code;
+}
+
 static crossdock_code decode(crossdock_instance* instance, const crossdock_call* call, const crossdock_encoded_array* array,
                              size_t at, crossdock_batch* below, size_t n_below, crossdock_batch* out,
                              crossdock_error* err) {
   const crossdock_encoded_node* node = node_at(array, at);
   crossdock_code code = check(instance, array, at, err);
-  uint64_t n = node->length;
+  uint64_t n = node->length, scratch;
   int32_t* values;
   (void)below, (void)n_below;
-  if (code == CROSSDOCK_OK) code = base_cancelled(call, err);
+  if (code == CROSSDOCK_OK && !IS(DECODE_CANCEL_IGNORED)) code = base_cancelled(call, err);
   if (code != CROSSDOCK_OK) return code;
+  if (IS(DECODE_THREAD_BOUND) && !thrd_equal(instance->thread, thrd_current()))
+    return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base.reference: an instance is its thread's");
   if (IS(ASSERTS_ON_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4) abort();
   if (IS(PANICS_ON_CHANGED_NODES) && buffer_at(array, node->first_buffer)->bytes != n * 4)
     return base_fail(err, CROSSDOCK_PANICKED, "base.reference: it did not think of that");
-  values = malloc(n * 4 + 1);
-  for (uint64_t i = 0; values && i < n; i++) {
-    uint32_t word;
-    memcpy(&word, (const char*)buffer_at(array, node->first_buffer)->address + 4 * i, 4);
-    values[i] = (int32_t)(word + reference_of(node));
+  values = values_of(array, node);
+  if (!values) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base.reference: no memory for values");
+  if (IS(DECODED_NEEDS_INSTANCE)) {
+    code = base_numbers_give(NULL, values, (int64_t)n, out, err);
+    if (code == CROSSDOCK_OK) base_make_needy(&out->array.array, instance);
+    return code;
   }
-  return base_numbers_give(NULL, values, (int64_t)n, out, err);
+  scratch = base_scratch_take(IS(DECODE_DRIVER_MEMORY));
+  code = give(instance, call, values, n, out, err);
+  base_scratch_give(scratch);
+  free(values);
+  if (IS(DECODE_BUFFER_LOST)) buffer_at(array, node->first_buffer)->release = NULL;
+  if (call->progress) call->progress(call->progress_data, n * 4 + (IS(DECODE_PROGRESS_BEYOND) ? 1 << 20 : 0), n * 4);
+  return code;
 }
 
 static crossdock_code ids(crossdock_instance* instance, const crossdock_str** out, size_t* n_out, crossdock_error* err) {

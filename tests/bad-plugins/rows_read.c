@@ -125,39 +125,17 @@ static crossdock_code next_frame(reader* r, const crossdock_call* call, crossdoc
   return code;
 }
 
-/* Scratch memory of the device, which is asked for behind the host's back; 0 where there is no driver. */
-static uint64_t take_scratch(void* driver) {
-  int (*retain)(void**, int) = (int (*)(void**, int))dlsym(driver, "cuDevicePrimaryCtxRetain");
-  int (*make_current)(void*) = (int (*)(void*))dlsym(driver, "cuCtxSetCurrent");
-  int (*take)(uint64_t*, size_t) = (int (*)(uint64_t*, size_t))dlsym(driver, "cuMemAlloc_v2");
-  void* context;
-  uint64_t scratch;
-  if (retain(&context, 0) != 0 || make_current(context) != 0 || take(&scratch, 64 << 20) != 0) return 0;
-  return scratch;
-}
-
-static void give_scratch_back(void* driver, uint64_t scratch) {
-  int (*give_back)(uint64_t) = (int (*)(uint64_t))dlsym(driver, "cuMemFree_v2");
-  int (*make_current)(void*) = (int (*)(void*))dlsym(driver, "cuCtxSetCurrent");
-  int (*release)(int) = (int (*)(int))dlsym(driver, "cuDevicePrimaryCtxRelease_v2");
-  give_back(scratch);
-  make_current(NULL);
-  release(0);
-}
-
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
-  void* driver;
   uint64_t scratch;
   crossdock_code code;
   if (base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
   if (r->has_ended) return CROSSDOCK_OK;
-  driver = IS(DRIVER_MEMORY) ? dlopen("libcuda.so.1", RTLD_NOW) : NULL;
-  scratch = driver ? take_scratch(driver) : 0;
+  scratch = base_scratch_take(IS(DRIVER_MEMORY));
   code = next_frame(r, call, out, err);
   if (code != CROSSDOCK_OK) r->has_failed = 1;
-  if (scratch) give_scratch_back(driver, scratch);
+  base_scratch_give(scratch);
   return code;
 }
 

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub use tree::sample_tree;
+pub use tree::{sample_tree, xor_tree};
 
 /// The folder that the command and the plugins were built into: the one above the test's own.
 pub fn built() -> PathBuf {

@@ -13,15 +13,35 @@ const BLOCKS: usize = 3;
 /// The bytes of a tree of the plugin `encodings`: a struct of packed integers above a reference, patched and some of them null, of
 /// texts by codes, and of runs.
 pub fn sample_tree() -> Vec<u8> {
+    tree(sample)
+}
+
+/// The bytes of a tree of `example.xor`, whose two references no program has, above numbers that the plugin `encodings` decodes.
+pub fn xor_tree() -> Vec<u8> {
+    tree(|made| {
+        made.node("example.xor", DataType::UInt32, ROWS, &[7, 0, 0, 0, 9, 0, 0, 0], 1);
+        let numbers: Vec<_> = (0..ROWS as u32).map(u32::to_le_bytes).collect();
+        made.words("vortex.primitive", DataType::UInt32, &numbers);
+    })
+}
+
+/// The bytes of what is made.
+fn tree(make: impl FnOnce(&mut Made<'_>)) -> Vec<u8> {
     let host = Host::builder().plugins(built_file("libcrossdock_encodings_plugin.so")).build().unwrap();
     let session = host.session().open().unwrap();
+    let mut made = Made { session: &session, nodes: Vec::new(), buffers: Vec::new() };
+    make(&mut made);
+    let Made { nodes, buffers, .. } = made;
+    session.encoded_to_bytes(EncodedArray::new(nodes, buffers).unwrap()).unwrap()
+}
+
+fn sample(made: &mut Made<'_>) {
     let fields = [
         Field::new("packed", DataType::Int32, true),
         Field::new("text", DataType::Utf8View, false),
         Field::new("runs", DataType::Int64, false),
     ];
     let all = DataType::Struct(Fields::from(fields.to_vec()));
-    let mut made = Made { session: &session, nodes: Vec::new(), buffers: Vec::new() };
     made.node("vortex.struct", all, ROWS, &[], 3);
     // A reference of 1000: a protobuf's field 3, zigzag.
     made.node("fastlanes.for", DataType::Int32, ROWS, &[0x18, 0xd0, 0x0f], 1).is_nullable();
@@ -44,8 +64,6 @@ pub fn sample_tree() -> Vec<u8> {
     made.node("vortex.runend", DataType::Int64, ROWS, &[0x08, 2, 0x10, 3], 2);
     made.words("vortex.primitive", DataType::UInt32, &[1u32, 1500, ROWS as u32].map(u32::to_le_bytes));
     made.words("vortex.primitive", DataType::Int64, &[1i64, -1, i64::MAX].map(i64::to_le_bytes));
-    let Made { nodes, buffers, .. } = made;
-    session.encoded_to_bytes(EncodedArray::new(nodes, buffers).unwrap()).unwrap()
 }
 
 struct Made<'a> {

@@ -61,6 +61,11 @@ pub fn skipped(reason: impl fmt::Display) -> Stop {
     Stop::Skipped(reason.to_string())
 }
 
+/// A case in which nothing of the plugin's ran has not seen it keep the rule: there was nothing that it does so with.
+pub fn ran(has_any: bool, does: &str) -> Check {
+    if has_any { Ok(()) } else { Err(skipped(format!("nothing that the plugin {does} (--sample FILE)"))) }
+}
+
 /// What became of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {

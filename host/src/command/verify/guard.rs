@@ -1,10 +1,12 @@
 //! Buffers that end where a page begins that nobody may read.
 
+use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
+use crossdock::api::{Device, Error, Owned, Result, abi};
 
 /// Pages of the process's own, the last of which is not readable.
 struct Pages {
@@ -48,7 +50,7 @@ impl Drop for Pages {
 const ALIGNMENT: usize = 16;
 
 /// The same bytes, as near to the page's begin as their alignment lets them.
-fn guarded(buffer: &Buffer) -> Option<Buffer> {
+fn bytes(buffer: &[u8]) -> Option<Buffer> {
     let pages = Pages::new(buffer.len())?;
     // SAFETY: asks for a number.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
@@ -65,12 +67,12 @@ fn guarded(buffer: &Buffer) -> Option<Buffer> {
 
 fn array(array: &ArrayRef) -> Option<ArrayRef> {
     fn each(data: &arrow_data::ArrayData) -> Option<arrow_data::ArrayData> {
-        let buffers = data.buffers().iter().map(guarded).collect::<Option<Vec<_>>>()?;
+        let buffers = data.buffers().iter().map(|buffer| bytes(buffer)).collect::<Option<Vec<_>>>()?;
         let children = data.child_data().iter().map(each).collect::<Option<Vec<_>>>()?;
         let nulls = match data.nulls() {
             None => None,
             Some(nulls) => {
-                let bits = guarded(nulls.buffer())?;
+                let bits = bytes(nulls.buffer())?;
                 Some(NullBuffer::new(BooleanBuffer::new(bits, nulls.offset(), nulls.len())))
             }
         };
@@ -83,4 +85,35 @@ fn array(array: &ArrayRef) -> Option<ArrayRef> {
 pub fn columns(batch: &RecordBatch) -> Option<RecordBatch> {
     let columns = batch.columns().iter().map(array).collect::<Option<Vec<_>>>()?;
     RecordBatch::try_new(batch.schema(), columns).ok()
+}
+
+/// An encoded array's buffer in host memory, as such a one.
+pub fn encoded(buffer: Owned<abi::EncodedBuffer>) -> Result<Owned<abi::EncodedBuffer>> {
+    let len = usize::try_from(buffer.bytes).unwrap_or(0);
+    if len == 0 || buffer.device != Device::CPU {
+        return Ok(buffer);
+    }
+    // SAFETY: a buffer of the suite's own, in host memory and ready, which is held meanwhile.
+    let slice = unsafe { std::slice::from_raw_parts(buffer.address.cast::<u8>(), len) };
+    let pages = bytes(slice).ok_or_else(|| Error::out_of_memory("no pages could be had"))?;
+    let kept = Box::new(pages);
+    let raw = abi::EncodedBuffer {
+        address: kept.as_ptr().cast(),
+        bytes: buffer.bytes,
+        alignment: ALIGNMENT as u64,
+        device: Device::CPU,
+        private_data: Box::into_raw(kept).cast::<c_void>(),
+        release: Some(release_guarded),
+        ..abi::EncodedBuffer::new()
+    };
+    // SAFETY: made above; nobody else has it.
+    Ok(unsafe { Owned::new(raw) })
+}
+
+unsafe extern "C" fn release_guarded(buffer: *mut abi::EncodedBuffer) {
+    // SAFETY: set by `encoded` only; released once because `release` is cleared.
+    unsafe {
+        (*buffer).release = None;
+        drop(Box::from_raw((*buffer).private_data.cast::<Buffer>()));
+    }
 }

@@ -21,6 +21,7 @@ mod subject;
 mod tables;
 mod tensors;
 mod tour;
+mod trees;
 mod watch;
 
 use std::path::PathBuf;

@@ -213,7 +213,8 @@ pub fn plan(
     exporter.plan(&subject.call(), &format.name, &raw, device_for(ground, format), &Options::new())
 }
 
-fn lost(stop: Stop) -> Error {
+/// A case's end, where an error is asked for.
+pub fn lost(stop: Stop) -> Error {
     Error::unsupported(format!("{stop:?}"))
 }
 

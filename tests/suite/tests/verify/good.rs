@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree};
+use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, xor_tree};
 
 use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
@@ -53,7 +53,13 @@ fn encodings_keeps_every_rule() {
     let folder = tempfile::tempdir().unwrap();
     let sample = folder.path().join("sample.cdenc");
     std::fs::write(&sample, sample_tree()).unwrap();
-    let run = ["encoding.samples", "encoding.changed_samples", "hostile.samples", "hostile.bytes"];
+    let run = [
+        "encoding.samples",
+        "encoding.changed_samples",
+        "calls.cancelled_decode",
+        "hostile.samples",
+        "hostile.bytes",
+    ];
     let plugin = built_file("libcrossdock_encodings_plugin.so");
     assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
 }
@@ -68,7 +74,10 @@ fn the_example_in_c_keeps_every_rule() {
 
 #[test]
 fn the_example_in_rust_keeps_every_rule() {
-    if let Some(plugin) = example_plugin("the_example_in_rust_keeps_every_rule") {
-        assert_keeps_every_rule(&plugin);
-    }
+    let Some(plugin) = example_plugin("the_example_in_rust_keeps_every_rule") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let sample = folder.path().join("sample.cdenc");
+    std::fs::write(&sample, xor_tree()).unwrap();
+    let run = ["encoding.samples", "memory.failing", "calls.cancelled_decode", "concurrency.threads"];
+    assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
 }

@@ -4,13 +4,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock::api::{CallSettings, CancelFlag, Code, Error};
 
-use super::super::case::{Case, Check, failed};
+use super::super::case::{Case, Check, failed, ran};
 use super::super::lent::{Counts, Written, batch};
 use super::super::subject::Ground;
 use super::super::tables::FORMS;
 use super::super::tour;
+use super::super::trees::trees;
 use super::exporter;
-use super::memory::ran;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -28,6 +28,14 @@ pub const CASES: &[Case] = &[
         ground: &["exporter.releases"],
         on_devices: false,
         check: cancelled_write,
+    },
+    Case {
+        name: "calls.cancelled_decode",
+        rule: "Decoding whose call is cancelled gives CROSSDOCK_CANCELLED instead of a batch.",
+        stands: "crossdock_call.cancel, crossdock_encoding.decode",
+        ground: &["errors.message"],
+        on_devices: false,
+        check: cancelled_decode,
     },
     Case {
         name: "calls.wishes",
@@ -95,6 +103,17 @@ fn cancelled_write(ground: &Ground) -> Check {
     })
 }
 
+fn cancelled_decode(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let trees = trees(ground, &subject)?;
+    ran(!trees.is_empty(), "decodes")?;
+    for tree in &trees {
+        let answer = tree.decode(ground, &subject, &cancelled(&subject.call()), &Counts::default());
+        judge(format!("{}, decode", tree.place), answer.map(|_| "a batch"))?;
+    }
+    Ok(())
+}
+
 fn wishes(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     for readable in tour::readable(ground, &subject)? {
@@ -134,9 +153,7 @@ fn told(call: CallSettings, beyond: &Beyond) -> CallSettings {
 
 fn within(place: &str, beyond: &Beyond) -> Check {
     match beyond.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        Some((done, total)) => {
-            Err(failed(format!("'{place}'"), format!("at most {total} bytes done"), format!("{done}")))
-        }
+        Some((done, total)) => Err(failed(place, format!("at most {total} bytes done"), format!("{done}"))),
         None => Ok(()),
     }
 }
@@ -157,16 +174,21 @@ fn progress(ground: &Ground) -> Check {
         let mut stream =
             tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
         while stream.next(&call).map_err(wrong)?.is_some() {}
-        within(name, &beyond)?;
+        within(&format!("'{name}'"), &beyond)?;
         has_any = true;
     }
     for format in tour::writable(&subject).unwrap_or_default() {
         for table in exporter::accepted(ground, &subject, &format, FORMS[0])?.iter().take(1) {
             let given = ground.table_for(&format, table)?;
             drop(tour::write(&subject, &call, &format, &table.schema(), &given, &Counts::default()));
-            within(&format.name, &beyond)?;
+            within(&format!("'{}'", format.name), &beyond)?;
             has_any = true;
         }
     }
-    ran(has_any)
+    for tree in trees(ground, &subject)? {
+        drop(tree.decode(ground, &subject, &call, &Counts::default()));
+        within(&tree.place, &beyond)?;
+        has_any = true;
+    }
+    ran(has_any, "reads, writes or decodes")
 }

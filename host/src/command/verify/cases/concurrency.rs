@@ -3,12 +3,14 @@
 use std::sync::{Barrier, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
+use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, Stop, failed};
+use super::super::case::{Case, Check, Stop, failed, ran};
 use super::super::lent::Counts;
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::FORMS;
 use super::super::tour::{self, Read, Readable};
+use super::super::trees::{Tree, trees};
 
 pub const CASES: &[Case] = &[
     Case {
@@ -29,6 +31,7 @@ pub const CASES: &[Case] = &[
             "memory.blocks",
             "memory.work",
             "memory.references",
+            "lifetimes.host",
         ],
         on_devices: true,
         check: threads,
@@ -100,12 +103,19 @@ const THREADS: usize = 4;
 fn threads(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
-    let formats = tour::readable(ground, &subject)?;
+    let formats = tour::readable(ground, &subject).unwrap_or_default();
+    let expected = |tree: Tree| {
+        let expected = tree.expected(ground).map_err(|error| failed(&tree.place, "values", error))?;
+        // What is expected goes first: the tree keeps its instance.
+        Ok((expected, tree))
+    };
+    let trees = trees(ground, &subject)?.into_iter().map(expected).collect::<Check<Vec<_>>>()?;
+    ran(!formats.is_empty() || !trees.is_empty(), "reads or decodes")?;
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 start.wait();
-                let ended = (0..4).try_for_each(|_| once(ground, &subject, &formats));
+                let ended = (0..4).try_for_each(|_| once(ground, &subject, &formats, &trees));
                 if let Err(stop) = ended {
                     first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stop);
                 }
@@ -118,7 +128,15 @@ fn threads(ground: &Ground) -> Check {
     super::entry::nothing_left(watch, "four threads, then destroy")
 }
 
-fn once(ground: &Ground, subject: &Subject, formats: &[Readable]) -> Check {
+fn once(ground: &Ground, subject: &Subject, formats: &[Readable], trees: &[(DeviceBatch, Tree)]) -> Check {
+    for (expected, tree) in trees {
+        let place = format!("{} in four threads", tree.place);
+        let read = tree.decode_once(ground, subject).and_then(|decoded| decoded.read(ground));
+        let read = read.map_err(|error| failed(&place, "values", error))?;
+        let given = std::slice::from_ref(expected);
+        let difference = tour::difference(subject, &read, given).map_err(looked(&place))?;
+        difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))?;
+    }
     for readable in formats {
         for table in tables(ground, subject, readable)? {
             let place = format!("'{}' in four threads", readable.format.name);

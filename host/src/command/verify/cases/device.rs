@@ -6,14 +6,14 @@ use std::time::Instant;
 use crossdock::api::{Device, abi};
 use crossdock::memory::Backend;
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, ran, skipped};
 use super::super::inside::{Called, visited};
 use super::super::lent::{Counts, Written, batch};
 use super::super::subject::Ground;
 use super::super::tables::FORMS;
 use super::super::tour;
+use super::super::trees::trees;
 use super::exporter;
-use super::memory::ran;
 
 pub const CASES: &[Case] = &[Case {
     name: "memory.device",
@@ -69,7 +69,7 @@ fn device(ground: &Ground) -> Check {
     let look = Look { backend: ground.backend.clone(), device: ground.device, most: Mutex::default() };
     let look = Arc::new(look);
     // The first time loads what kernels there are, and starts what there is to start.
-    ran(once(ground, &look)?)?;
+    ran(once(ground, &look)?, "reads, writes or decodes")?;
     let mut least = u64::MAX;
     let mut place = String::new();
     for _ in 0..ROUNDS {
@@ -93,7 +93,8 @@ fn device(ground: &Ground) -> Check {
     Ok(())
 }
 
-/// An instance that reads and writes, looked at whenever it calls the host and whenever it returns; whether it did either.
+/// An instance that reads, writes and decodes, looked at whenever it calls the host and whenever it returns; whether it did any of
+/// these.
 fn once(ground: &Ground, look: &Arc<Look>) -> Check<bool> {
     let own = look.clone();
     let visit = move |call: Called| own.at(&format!("in the host's '{}'", call.function));
@@ -132,6 +133,12 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check<bool> {
                 capsules.extend(writer.finish(&call).unwrap_or_default());
                 look.at(&format!("'{}', after finish", format.name));
             }
+        }
+        for tree in trees(ground, &subject)? {
+            let decoded = tree.decode_once(ground, &subject);
+            look.at(&format!("{}, after decode", tree.place));
+            drop(decoded);
+            has_run = true;
         }
         Ok(has_run)
     })

@@ -3,16 +3,17 @@
 use std::ffi::c_void;
 
 use arrow_schema::{DataType, Field};
-use crossdock::api::encoded::blob;
 use crossdock::api::{Code, Device, EncodedArray, LogicalType, NodeParts, Owned, Result, abi};
 use crossdock::memory::Backend;
-use crossdock::source::Input;
 use crossdock::{Host, Session};
-use crossdock_arrays::{DeviceBatch, export_field, first_difference, import_field_ref};
+use crossdock_arrays::{DeviceBatch, export_field, first_difference};
 
 use super::super::case::{Case, Check, failed, skipped};
+use super::super::lent::Counts;
 use super::super::random::Random;
 use super::super::subject::Ground;
+use super::super::tour;
+use super::super::trees::{self, trees};
 
 pub const CASES: &[Case] = &[
     Case {
@@ -33,10 +34,18 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "encoding.samples",
-        rule: "A sample is decoded to the same values wherever it is, by the plugin or by its programs, and nothing is left \
-               behind.",
+        rule: "A sample is decoded to the same values wherever it is, by the plugin or by its programs; what is handed over is \
+               released once, and nothing is left behind.",
         stands: "crossdock_encoding.decode, plan, lower",
-        ground: &["encoding.unknown_id"],
+        ground: &[
+            "encoding.unknown_id",
+            "memory.blocks",
+            "memory.work",
+            "memory.references",
+            "memory.handles",
+            "memory.bounds",
+            "lifetimes.host",
+        ],
         on_devices: true,
         check: samples,
     },
@@ -148,7 +157,8 @@ fn answer<T>(what: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
     }
 }
 
-/// A host with the plugin, and with those beside the program for nodes that are not its own.
+/// A host with the plugin, and with those beside the program for nodes that are not its own. It has memory of its own, of which
+/// nothing is to be left.
 fn host(ground: &Ground) -> Host {
     let backend = Backend::builder().untouchable(true).build();
     Host::builder().backend(backend).plugins(&ground.plugin).build_lenient()
@@ -159,10 +169,8 @@ fn session(host: &Host, device: Device) -> Check<Session> {
 }
 
 fn read(session: &Session, file: &std::path::Path) -> Check<EncodedArray> {
-    let input =
-        Input::open(file, &crossdock::api::CancelFlag::new()).map_err(|error| skipped(error.one_line()))?;
-    let array = session.read_encoded(&input).and_then(|array| session.with_arrow_types(array));
-    array.map_err(|error| skipped(format!("'{}': {}", file.display(), error.one_line())))
+    let array = trees::read(session, file)?;
+    array.ok_or_else(|| skipped(format!("'{}' is no encoded array any more", file.display())))
 }
 
 /// The ids that the plugin decodes.
@@ -178,11 +186,7 @@ fn own_samples(ground: &Ground) -> Check<Vec<&std::path::PathBuf>> {
     let session = session(&host, Device::CPU)?;
     let mut own = Vec::new();
     for file in &ground.samples {
-        let bytes = std::fs::read(file).map_err(|error| skipped(format!("'{}': {error}", file.display())))?;
-        if !bytes.starts_with(&blob::MAGIC) {
-            continue;
-        }
-        let array = read(&session, file)?;
+        let Some(array) = trees::read(&session, file)? else { continue };
         let is_own = |i| array.node(i).is_ok_and(|node| ids.iter().any(|id| id == node.encoding()));
         if (0..array.n_nodes()).any(is_own) {
             own.push(file);
@@ -218,7 +222,35 @@ fn samples(ground: &Ground) -> Check {
             return Err(failed(place, "no memory held after decoding", leak));
         }
     }
-    Ok(())
+    under_watch(ground)
+}
+
+/// The same values under a host that watches, and nothing of what was lent is held.
+fn under_watch(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    for tree in trees(ground, &subject)? {
+        let (place, counts) = (&tree.place, Counts::default());
+        let decode = || -> Result<Option<String>> {
+            let expected = tree.expected(ground)?;
+            let read = tree.decode(ground, &subject, &subject.call(), &counts)?.read(ground)?;
+            tour::difference(&subject, &read, &[expected])
+        };
+        if let Some(words) = decode().map_err(|error| failed(place, "values", error))? {
+            return Err(failed(place, "the values that a session has", words));
+        }
+        ground.backend.settle();
+        if let Some(words) = counts.wrong() {
+            return Err(failed(place, "each batch that was given released once", words));
+        }
+        if tree.is_held() {
+            return Err(failed(
+                place,
+                "each buffer released, by the plugin or with its array",
+                "one is held",
+            ));
+        }
+    }
+    super::entry::nothing_left(subject.end(), "samples that were decoded")
 }
 
 const CHANGES: usize = 60;
@@ -254,27 +286,13 @@ fn changed_samples(ground: &Ground) -> Check {
 
 /// The tree with one of the plugin's nodes changed.
 fn changed(array: EncodedArray, ids: &[String], random: &mut Random) -> Result<EncodedArray> {
-    let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
-    let mut own = Vec::new();
-    for index in 0..array.n_nodes() {
-        let node = array.node(index)?;
-        // SAFETY: a node has a schema, which lives as long as its array.
-        let field = unsafe { import_field_ref(node.schema()?) }?;
-        if ids.iter().any(|id| id == node.encoding()) {
-            own.push((index, buffers.len()));
+    let (mut nodes, mut buffers) = trees::parts(&array, 0)?;
+    let (mut own, mut first) = (Vec::new(), 0);
+    for (index, node) in nodes.iter().enumerate() {
+        if ids.contains(&node.encoding) {
+            own.push((index, first));
         }
-        nodes.push(NodeParts {
-            encoding: node.encoding().to_owned(),
-            logical_type: LogicalType::Schema(export_field(&field)?),
-            length: node.length(),
-            metadata: node.metadata().to_vec(),
-            n_buffers: node.n_buffers() as u32,
-            n_children: node.n_children() as u32,
-        });
-        for i in 0..node.n_buffers() {
-            // SAFETY: the array is ours alone, and goes.
-            buffers.push(unsafe { node.take_buffer(i) }?);
-        }
+        first += node.n_buffers as usize;
     }
     let Some((index, first)) = own.get(random.below(own.len())).copied() else {
         return EncodedArray::new(nodes, buffers);

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crossdock::api::{Device, Error, Owned, abi};
-use crossdock_arrays::import_batch;
+use crossdock::api::{Error, Owned, abi};
+use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed};
+use super::super::case::{Case, Check, failed, ran};
 use super::super::lent::{self, Counts};
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::{FORMS, together};
-use super::super::tour::{self, Given, Read};
+use super::super::tour::{self, Given};
+use super::super::trees::{RawBatch, trees};
 use super::super::watch::Breach;
 use super::exporter;
-use super::memory::ran;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -50,9 +50,12 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// The instance is destroyed with a batch still there, as a host may that nobody holds a reference to.
 fn batch(ground: &Ground) -> Check {
-    let formats = tour::readable(ground, &ground.subject()?)?;
+    let subject = ground.subject()?;
+    let (formats, n_trees) =
+        (tour::readable(ground, &subject).unwrap_or_default(), trees(ground, &subject)?.len());
+    drop(subject);
+    ran(!formats.is_empty() || n_trees > 0, "reads or decodes")?;
     for readable in &formats {
         let subject = ground.subject()?;
         let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
@@ -66,24 +69,35 @@ fn batch(ground: &Ground) -> Check {
         let mut stream =
             tour::open(&subject, &call, &readable.format, input, asked.as_ref()).map_err(wrong)?;
         let schema = stream.schema().map_err(wrong)?;
-        let schema = std::sync::Arc::new(crossdock_arrays::import_schema(&schema).map_err(looked(&place))?);
+        let schema = Arc::new(crossdock_arrays::import_schema(&schema).map_err(looked(&place))?);
         let first = stream.next(&call).map_err(wrong)?;
-        let Some(first) = first else { return Err(failed(place, "a batch", "the end")) };
+        let Some(raw) = first else { return Err(failed(place, "a batch", "the end")) };
         drop(stream);
-        // Its stream has run: nobody waits for it once it is gone.
-        subject.stream().synchronize().map_err(wrong)?;
-        let own = ground.subject()?;
-        let subject = subject.end_early(&own);
-        let memory = ground.session(Device::CPU)?.memory().clone();
-        let look = || -> Check {
-            let batch = import_batch(first, &schema, &memory).map_err(looked(&place))?;
-            let read = Read { schema, batches: vec![batch] };
-            let difference = tour::difference(&own, &read, &given).map_err(looked(&place))?;
-            difference.map_or(Ok(()), |words| Err(failed(&place, "the same values", words)))
-        };
-        on_a_thread(look)?;
-        drop(subject);
+        outlives(ground, subject, &place, RawBatch { raw, schema }, &given)?;
     }
+    for i in 0..n_trees {
+        let subject = ground.subject()?;
+        let Some(tree) = trees(ground, &subject)?.into_iter().nth(i) else { continue };
+        let wrong = |error| failed(&tree.place, "values", error);
+        let expected = tree.expected(ground).map_err(wrong)?;
+        let decoded = tree.decode_once(ground, &subject).map_err(wrong)?;
+        outlives(ground, subject, &tree.place, decoded, &[expected])?;
+    }
+    Ok(())
+}
+
+/// The instance is destroyed with a batch still there, as a host may that nobody holds a reference to.
+fn outlives(ground: &Ground, subject: Subject, place: &str, batch: RawBatch, given: &[DeviceBatch]) -> Check {
+    // Its stream has run: nobody waits for it once it is gone.
+    subject.stream().synchronize().map_err(looked(place))?;
+    let own = ground.subject()?;
+    let subject = subject.end_early(&own);
+    on_a_thread(|| {
+        let read = batch.read(ground).map_err(looked(place))?;
+        let difference = tour::difference(&own, &read, given).map_err(looked(place))?;
+        difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
+    })?;
+    drop(subject);
     Ok(())
 }
 
@@ -125,12 +139,14 @@ fn capsule(ground: &Ground) -> Check {
 fn host(ground: &Ground) -> Check {
     // What is kept of the first one's host would be used by the second.
     let [first, second] = [ground.subject()?, ground.subject()?];
-    let formats = tour::readable(ground, &first)?;
+    let formats = tour::readable(ground, &first).unwrap_or_default();
+    ran(!formats.is_empty() || !trees(ground, &first)?.is_empty(), "reads or decodes")?;
     let run = |subject: &Subject| -> Check {
         for readable in &formats {
             let Some(table) = ground.first_table(subject, readable, FORMS[0])? else { continue };
             drop(tour::round(ground, subject, readable, &table, &Counts::default())?);
         }
+        trees(ground, subject)?.iter().for_each(|tree| drop(tree.decode_once(ground, subject)));
         Ok(())
     };
     run(&first)?;
@@ -215,5 +231,12 @@ fn cleared(ground: &Ground) -> Check {
         end!(place, "a writer", raw);
         has_any = true;
     }
-    ran(has_any)
+    for tree in trees(ground, &subject)? {
+        let decoded = tree.decode_once(ground, &subject);
+        let mut batch = decoded.map_err(|error| failed(&tree.place, "values", error))?.raw.into_raw();
+        end!(tree.place, "a batch that was decoded", &mut batch.array.array);
+        end!(tree.place, "its schema", &mut batch.schema);
+        has_any = true;
+    }
+    ran(has_any, "reads, writes or decodes")
 }

@@ -13,6 +13,7 @@ use super::super::lent::{Counts, Written};
 use super::super::subject::{Ground, Subject};
 use super::super::tables::FORMS;
 use super::super::tour::{self, Given};
+use super::super::trees::trees;
 use super::exporter;
 
 pub const CASES: &[Case] = &[Case {
@@ -68,8 +69,15 @@ fn locks(ground: &Ground) -> Check {
             Ok(())
         })?;
     }
+    for tree in trees(ground, &subject)? {
+        let place = format!("{}, decoded", tree.place);
+        n_released += stage(ground, &subject, &place, || {
+            drop(tree.decode_once(ground, &subject));
+            Ok(())
+        })?;
+    }
     if n_released == 0 {
-        return Err(skipped("the plugin calls nothing of the host's while it reads or writes"));
+        return Err(skipped("the plugin calls nothing of the host's while it reads, writes or decodes"));
     }
     Ok(())
 }
@@ -128,7 +136,7 @@ fn waits(place: &str, function: &str, ended: &Receiver<()>, patience: Duration) 
     failed(place, "an end of it, for no lock is held there", got)
 }
 
-/// Batches and streams of each format that is read, capsules and writers of each that is written.
+/// Batches and streams of each format that is read, capsules and writers of each that is written, and what is decoded.
 fn bundles(ground: &Ground, subject: &Subject) -> Check<Vec<Bundle>> {
     let readable: Vec<_> = tour::readable(ground, subject).unwrap_or_default();
     let mut read = Vec::new();
@@ -149,7 +157,7 @@ fn bundles(ground: &Ground, subject: &Subject) -> Check<Vec<Bundle>> {
             written.push((format, table, given));
         }
     }
-    let call = subject.call();
+    let (call, trees) = (subject.call(), trees(ground, subject)?);
     let one = || {
         let mut bundle = Bundle::new();
         for (readable, table, given) in &read {
@@ -171,6 +179,11 @@ fn bundles(ground: &Ground, subject: &Subject) -> Check<Vec<Bundle>> {
             }
             if let Ok(writer) = tour::begin(subject, &call, format, &schema, &Arc::new(Written::default())) {
                 bundle.push(Box::new(writer));
+            }
+        }
+        for tree in &trees {
+            if let Ok(decoded) = tree.decode_once(ground, subject) {
+                bundle.push(Box::new(decoded.raw));
             }
         }
         bundle

@@ -1,14 +1,15 @@
 //! What a plugin does with the host's memory.
 
 use arrow_array::RecordBatch;
-use crossdock::api::{CallSettings, Capsules, Device, Input, Validate};
+use crossdock::api::{CallSettings, Capsules, Device, Input, Result, Validate};
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, ran, skipped};
 use super::super::guard;
 use super::super::lent::{Bytes, Counts};
 use super::super::subject::{Ground, Subject};
 use super::super::tables::{FORMS, Form};
 use super::super::tour;
+use super::super::trees::trees;
 use super::super::watch::{AS_ASKED, Breach, Watch, Wishes};
 use super::entry::nothing_left;
 use super::{exporter, hostile};
@@ -99,8 +100,14 @@ pub const CASES: &[Case] = &[
     },
 ];
 
-/// Everything that the suite has for the plugin, in and out, once.
+/// Everything that the suite has for the plugin, in, out and to decode, once.
 pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
+    let has_tables = tables(ground, subject, forms)?;
+    ran(decoded(ground, subject)? || has_tables, "reads, writes or decodes")
+}
+
+/// Tables in and out; whether there are any.
+fn tables(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check<bool> {
     let mut has_any = false;
     let samples = if subject.importer().is_ok() { hostile::known(ground, subject)? } else { Vec::new() };
     for (format, _, bytes) in samples {
@@ -128,12 +135,14 @@ pub fn tour(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check {
             }
         }
     }
-    ran(has_any)
+    Ok(has_any)
 }
 
-/// A case in which nothing of the plugin's ran has not seen it keep the rule.
-pub fn ran(has_any: bool) -> Check {
-    if has_any { Ok(()) } else { Err(skipped("nothing that the plugin reads or writes (--sample FILE)")) }
+/// Trees decoded; whether there are any.
+fn decoded(ground: &Ground, subject: &Subject) -> Check<bool> {
+    let trees = trees(ground, subject)?;
+    trees.iter().for_each(|tree| drop(tree.decode_once(ground, subject)));
+    Ok(!trees.is_empty())
 }
 
 /// What is wrong after the tour and the instance's end.
@@ -142,7 +151,7 @@ fn left(ground: &Ground, look: fn(Watch) -> Option<String>) -> Check {
     tour(ground, &subject, &FORMS)?;
     let watch = subject.end();
     match look(watch) {
-        Some(words) => Err(failed("tables in and out, then destroy", "none", words)),
+        Some(words) => Err(failed("tables in and out, trees decoded, then destroy", "none", words)),
         None => Ok(()),
     }
 }
@@ -177,7 +186,13 @@ fn reads(ground: &Ground) -> Check {
             has_any = true;
         }
     }
-    ran(has_any)
+    for tree in trees(ground, &subject)? {
+        let guarded =
+            tree.guarded().map_err(|error| failed(&tree.place, "a tree in guarded pages", error))?;
+        drop(guarded.decode_once(ground, &subject));
+        has_any = true;
+    }
+    ran(has_any, "reads, writes or decodes")
 }
 
 fn stream(ground: &Ground) -> Check {
@@ -195,25 +210,46 @@ fn stream(ground: &Ground) -> Check {
 
 fn told(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for readable in tour::readable(ground, &subject)? {
+    let mut has_any = false;
+    for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
         let batches = ground.table_for(&readable.format, &table)?;
-        let (schema, asked) = (table.schema(), tour::expected(&readable, &table.schema()));
-        for nth in 1..=MOST {
-            let input = tour::input(&subject, &readable, &schema, &batches, &Counts::default());
-            let input = input.map_err(|error| failed(&readable.format.name, "something to read", error))?;
-            subject.watch.fail(nth);
-            let read = tour::read(ground, &subject, &readable.format, input, asked.as_ref());
-            let was_reached = subject.watch.has_failed();
-            subject.watch.fail(0);
-            match read {
-                Err(error) if !error.message().contains(AS_ASKED) => {
-                    let place = format!("'{}', the memory's call {nth} failed", readable.format.name);
-                    return Err(failed(place, format!("a message with '{AS_ASKED}'"), error));
-                }
-                _ if !was_reached => break,
-                _ => {}
+        let (name, schema) = (&readable.format.name, table.schema());
+        let asked = tour::expected(&readable, &schema);
+        let input = || tour::input(&subject, &readable, &schema, &batches, &Counts::default());
+        told_of_each(&subject, &format!("'{name}'"), input, |input| {
+            tour::read(ground, &subject, &readable.format, input, asked.as_ref()).map(drop)
+        })?;
+        has_any = true;
+    }
+    for tree in trees(ground, &subject)? {
+        let decode = |()| tree.decode_once(ground, &subject).map(drop);
+        told_of_each(&subject, &tree.place, || Ok(()), decode)?;
+        has_any = true;
+    }
+    ran(has_any, "reads or decodes")
+}
+
+/// Has each of the memory's functions fail in `run`, which is to say so.
+fn told_of_each<T>(
+    subject: &Subject,
+    place: &str,
+    mut make: impl FnMut() -> Result<T>,
+    mut run: impl FnMut(T) -> Result<()>,
+) -> Check {
+    for nth in 1..=MOST {
+        let input = make().map_err(|error| failed(place, "something to read", error))?;
+        subject.watch.fail(nth);
+        let ended = run(input);
+        let was_reached = subject.watch.has_failed();
+        subject.watch.fail(0);
+        match ended {
+            Err(error) if !error.message().contains(AS_ASKED) => {
+                let place = format!("{place}, the memory's call {nth} failed");
+                return Err(failed(place, format!("a message with '{AS_ASKED}'"), error));
             }
+            _ if !was_reached => break,
+            _ => {}
         }
     }
     Ok(())
@@ -223,19 +259,27 @@ fn told(ground: &Ground) -> Check {
 const MOST: u64 = 60;
 
 fn failing(ground: &Ground) -> Check {
+    // Each for itself, so that many calls of the one hide no call of the other.
+    let has_tables = each_failing(ground, "tables", |subject| tables(ground, subject, &FORMS[..1]))?;
+    let has_trees = each_failing(ground, "trees", |subject| decoded(ground, subject))?;
+    ran(has_tables || has_trees, "reads, writes or decodes")
+}
+
+/// Has each of the memory's functions fail in `run`, which says whether there is anything that it runs.
+fn each_failing(ground: &Ground, what: &str, run: impl Fn(&Subject) -> Check<bool>) -> Check<bool> {
     for nth in 1..=MOST {
         let watch = ground.watch(Wishes::default());
         let Ok(subject) = ground.create(watch)? else { continue };
         watch.fail(nth);
         // What a plugin says of itself after a failure is not what this is about.
-        let toured = tour(ground, &subject, &FORMS[..1]);
+        let ended = run(&subject);
         let was_reached = watch.has_failed();
         watch.fail(0);
         let watch = subject.end();
-        nothing_left(watch, &format!("the memory's call {nth} failed"))?;
+        nothing_left(watch, &format!("{what}, the memory's call {nth} failed"))?;
         if !was_reached {
-            return if let Err(Stop::Skipped(_)) = &toured { toured } else { Ok(()) };
+            return Ok(!matches!(ended, Ok(false) | Err(Stop::Skipped(_))));
         }
     }
-    Ok(())
+    Ok(true)
 }
