@@ -2,14 +2,15 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod faults;
+mod sample_trees;
 pub mod stress;
-mod tree;
+pub mod tree;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-pub use tree::{sample_tree, xor_tree};
+pub use sample_trees::{sample_tree, scaled_tree, xor_tree};
 
 /// The folder that the command and the plugins were built into: the one above the test's own.
 pub fn built() -> PathBuf {

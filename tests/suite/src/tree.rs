@@ -1,106 +1,96 @@
-//! An encoded array for those who need any.
+//! Encoded arrays as trees of nodes that are written down.
 
-use arrow_schema::{DataType, Field, Fields};
-use crossdock::{Host, Session};
+use arrow_schema::{DataType, Field};
+use crossdock::Session;
 use crossdock_arrays::export_field;
-use crossdock_plugin_api::{EncodedArray, LogicalType, NodeParts, Owned, abi};
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::{Device, EncodedArray, LogicalType, NodeParts};
 
-use crate::built_file;
-
-const ROWS: u64 = 3000;
-const BLOCKS: usize = 3;
-
-/// The bytes of a tree of the plugin `encodings`: a struct of packed integers above a reference, patched and some of them null, of
-/// texts by codes, and of runs.
-pub fn sample_tree() -> Vec<u8> {
-    tree(sample)
+/// A node of a tree, with those below it.
+pub struct Node {
+    /// Of its encoding.
+    pub id: &'static str,
+    /// Of its values.
+    pub data_type: DataType,
+    /// Whether there may be nulls.
+    pub nullable: bool,
+    /// Values.
+    pub len: u64,
+    /// As its encoding has it.
+    pub metadata: Vec<u8>,
+    /// Their bytes.
+    pub buffers: Vec<Vec<u8>>,
+    /// In the order of its encoding.
+    pub children: Vec<Node>,
 }
 
-/// The bytes of a tree of `example.xor`, whose two references no program has, above numbers that the plugin `encodings` decodes.
-pub fn xor_tree() -> Vec<u8> {
-    tree(|made| {
-        made.node("example.xor", DataType::UInt32, ROWS, &[7, 0, 0, 0, 9, 0, 0, 0], 1);
-        let numbers: Vec<_> = (0..ROWS as u32).map(u32::to_le_bytes).collect();
-        made.words("vortex.primitive", DataType::UInt32, &numbers);
-    })
-}
+impl Node {
+    /// With neither metadata nor buffers nor children.
+    pub fn new(id: &'static str, data_type: DataType, len: u64) -> Self {
+        let (metadata, buffers, children) = Default::default();
+        Self { id, data_type, nullable: false, len, metadata, buffers, children }
+    }
 
-/// The bytes of what is made.
-fn tree(make: impl FnOnce(&mut Made<'_>)) -> Vec<u8> {
-    let host = Host::builder().plugins(built_file("libcrossdock_encodings_plugin.so")).build().unwrap();
-    let session = host.session().open().unwrap();
-    let mut made = Made { session: &session, nodes: Vec::new(), buffers: Vec::new() };
-    make(&mut made);
-    let Made { nodes, buffers, .. } = made;
-    session.encoded_to_bytes(EncodedArray::new(nodes, buffers).unwrap()).unwrap()
-}
+    /// Of `example.xor`, which `examples/rust-plugin` decodes: the exclusive or with reference words.
+    pub fn xor(data_type: DataType, reference: &[u8], words: Node) -> Self {
+        let (len, nullable, metadata) = (words.len, words.nullable, reference.to_vec());
+        Self { metadata, nullable, children: vec![words], ..Self::new("example.xor", data_type, len) }
+    }
 
-fn sample(made: &mut Made<'_>) {
-    let fields = [
-        Field::new("packed", DataType::Int32, true),
-        Field::new("text", DataType::Utf8View, false),
-        Field::new("runs", DataType::Int64, false),
-    ];
-    let all = DataType::Struct(Fields::from(fields.to_vec()));
-    made.node("vortex.struct", all, ROWS, &[], 3);
-    // A reference of 1000: a protobuf's field 3, zigzag.
-    made.node("fastlanes.for", DataType::Int32, ROWS, &[0x18, 0xd0, 0x0f], 1).is_nullable();
-    // 7 bits, and patches: three of them, at numbers of 4 bytes.
-    made.node("fastlanes.bitpacked", DataType::Int32, ROWS, &[0x08, 7, 0x1a, 4, 0x08, 3, 0x18, 2], 3)
-        .is_nullable();
-    made.buffer((0..BLOCKS * 128 * 7).map(|i| (i * 37 + 11) as u8).collect());
-    made.words("vortex.primitive", DataType::UInt32, &[5u32, 1030, 2999].map(u32::to_le_bytes));
-    made.words("vortex.primitive", DataType::Int32, &[-7i32, 0, 1 << 20].map(i32::to_le_bytes)).is_nullable();
-    made.node("vortex.bool", DataType::Boolean, ROWS, &[], 0);
-    made.buffer(vec![0xb7; ROWS.div_ceil(8) as usize]);
-    // Codes of one byte, of three texts.
-    made.node("vortex.dict", DataType::Utf8View, ROWS, &[0x08, 3, 0x10, 0], 2);
-    made.node("vortex.primitive", DataType::UInt8, ROWS, &[], 0);
-    made.buffer((0..ROWS).map(|i| (i * 7 % 3) as u8).collect());
-    made.node("vortex.varbin", DataType::Utf8View, 3, &[0x08, 6], 1);
-    made.buffer(b"onetwo and more than a view holds".to_vec());
-    made.words("vortex.primitive", DataType::Int32, &[0i32, 3, 6, 33].map(i32::to_le_bytes));
-    // Ends of 4 bytes, three of them.
-    made.node("vortex.runend", DataType::Int64, ROWS, &[0x08, 2, 0x10, 3], 2);
-    made.words("vortex.primitive", DataType::UInt32, &[1u32, 1500, ROWS as u32].map(u32::to_le_bytes));
-    made.words("vortex.primitive", DataType::Int64, &[1i64, -1, i64::MAX].map(i64::to_le_bytes));
-}
+    /// Of `example.scaled`, which `examples/c-plugin` decodes: floats as integers times `scale`.
+    pub fn scaled(data_type: DataType, scale: &[u8], integers: Node) -> Self {
+        let (len, nullable, metadata) = (integers.len, integers.nullable, scale.to_vec());
+        Self { metadata, nullable, children: vec![integers], ..Self::new("example.scaled", data_type, len) }
+    }
 
-struct Made<'a> {
-    session: &'a Session,
-    nodes: Vec<NodeParts>,
-    buffers: Vec<Owned<abi::EncodedBuffer>>,
-}
+    /// Numbers as they are.
+    pub fn words<T: Copy, const N: usize>(data_type: DataType, words: &[T], bytes: fn(T) -> [u8; N]) -> Self {
+        let values = words.iter().flat_map(|word| bytes(*word)).collect();
+        Self { buffers: vec![values], ..Self::new("vortex.primitive", data_type, words.len() as u64) }
+    }
 
-impl Made<'_> {
-    fn node(&mut self, id: &str, of: DataType, length: u64, metadata: &[u8], n_children: u32) -> &mut Self {
-        let logical_type = LogicalType::Schema(export_field(&Field::new("", of, false)).unwrap());
-        let (encoding, metadata) = (id.into(), metadata.into());
-        self.nodes.push(NodeParts { encoding, logical_type, length, metadata, n_buffers: 0, n_children });
+    /// With nulls, where `valid` has no bit.
+    pub fn with_validity(mut self, valid: Vec<u8>) -> Self {
+        let bits = Node { buffers: vec![valid], ..Node::new("vortex.bool", DataType::Boolean, self.len) };
+        self.nullable = true;
+        self.children.push(bits);
         self
     }
 
-    /// The last node's.
-    fn buffer(&mut self, bytes: Vec<u8>) {
-        let copy = |to: &mut [u8]| {
-            to.copy_from_slice(&bytes);
-            Ok(())
-        };
-        let buffer = self.session.memory().alloc_with(self.session.stream(), bytes.len(), copy).unwrap();
-        self.buffers.push(buffer.freeze(self.session.stream()).unwrap().to_encoded());
-        self.nodes.last_mut().unwrap().n_buffers += 1;
+    /// The tree, with its buffers on a device.
+    pub fn tree(&self, session: &Session, device: Device) -> EncodedArray {
+        let (mut parts, mut buffers) = (Vec::new(), Vec::new());
+        self.flatten(&mut parts, &mut buffers);
+        let buffers = buffers.iter().map(|bytes| buffer(session, device, bytes).to_encoded()).collect();
+        EncodedArray::new(parts, buffers).unwrap()
     }
 
-    fn words<const N: usize>(&mut self, id: &str, of: DataType, words: &[[u8; N]]) -> &mut Self {
-        self.node(id, of, words.len() as u64, &[], 0);
-        self.buffer(words.concat());
-        self
+    /// The tree's bytes, as files have them.
+    pub fn to_bytes(&self, session: &Session) -> Vec<u8> {
+        session.encoded_to_bytes(self.tree(session, Device::CPU)).unwrap()
     }
 
-    fn is_nullable(&mut self) {
-        let node = self.nodes.last_mut().unwrap();
-        let LogicalType::Schema(schema) = &node.logical_type else { panic!("a schema") };
-        let field = crossdock_arrays::import_field(schema).unwrap().with_nullable(true);
-        node.logical_type = LogicalType::Schema(export_field(&field).unwrap());
+    fn flatten(&self, parts: &mut Vec<NodeParts>, buffers: &mut Vec<Vec<u8>>) {
+        let field = Field::new("", self.data_type.clone(), self.nullable);
+        parts.push(NodeParts {
+            encoding: self.id.into(),
+            logical_type: LogicalType::Schema(export_field(&field).unwrap()),
+            length: self.len,
+            metadata: self.metadata.clone(),
+            n_buffers: self.buffers.len() as u32,
+            n_children: self.children.len() as u32,
+        });
+        buffers.extend(self.buffers.iter().cloned());
+        self.children.iter().for_each(|child| child.flatten(parts, buffers));
     }
+}
+
+/// Bytes on a device.
+pub fn buffer(session: &Session, device: Device, bytes: &[u8]) -> Buffer {
+    let stream = session.memory().default_stream(device).unwrap();
+    let copy = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    session.memory().alloc_with(&stream, bytes.len(), copy).unwrap().freeze(&stream).unwrap()
 }

@@ -8,15 +8,16 @@ use arrow_schema::DataType;
 use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{assert_refused, crossdock, csv_plugin, example_plugin};
 
-use crate::trees::{Node, bit_packed, session};
+use crate::trees::{bit_packed, session};
 
 /// A file of the tree is refused without the plugin, and with it becomes the same table on the CPU and where there is a driver.
 fn converted(plugin: &Path, node: &Node, expected: impl Array + 'static) {
     let expected: ArrayRef = Arc::new(expected);
     let session = session(plugin, Device::CPU);
-    let bytes = session.encoded_to_bytes(node.tree(&session, Device::CPU)).unwrap();
+    let bytes = node.to_bytes(&session);
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
     let tree = path("tree.cdenc");
@@ -64,12 +65,7 @@ fn a_tree_of_the_encoding_in_c_becomes_a_table_on_every_device() {
     let (bits, is_valid) = validity();
     let integers: Vec<i64> = (0..3000).map(|i| i * 7919 - 1_000_000).collect();
     let words = Node::words(DataType::Int64, &integers, i64::to_ne_bytes).with_validity(bits);
-    let node = Node {
-        metadata: 0.25f64.to_le_bytes().to_vec(),
-        nullable: true,
-        children: vec![words],
-        ..Node::new("example.scaled", DataType::Float64, 3000)
-    };
+    let node = Node::scaled(DataType::Float64, &0.25f64.to_le_bytes(), words);
     let value = |(i, integer): (usize, &i64)| is_valid(i).then_some(*integer as f64 * 0.25);
     converted(&csv_plugin(), &node, integers.iter().enumerate().map(value).collect::<Float64Array>());
 }

@@ -9,9 +9,10 @@ use arrow_schema::{DataType, Field};
 use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{assert_refused, crossdock, example_plugin};
 
-use crate::trees::{Node, bit_packed, decoded, session};
+use crate::trees::{bit_packed, decoded, session};
 
 /// Each of the trees on each device, from buffers there and on the host; and nothing is left.
 fn on_every_device(test: &str, node: &Node, assert: impl Fn(&ArrayRef, &str)) {

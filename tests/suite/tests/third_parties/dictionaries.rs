@@ -7,8 +7,9 @@ use arrow_schema::DataType;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
 use crossdock_tests::csv_plugin;
+use crossdock_tests::tree::Node;
 
-use crate::trees::{Node, decoded, packed, session};
+use crate::trees::{decoded, packed, session};
 
 fn dictionary(codes: Node, values: Node) -> Node {
     // How many values there are is a protobuf's field 1; codes are of 8 bits unless its field 2 says 16.

@@ -5,9 +5,10 @@ use crossdock::Host;
 use crossdock::memory::Backend;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{built, example_plugin};
 
-use crate::trees::{Node, session};
+use crate::trees::session;
 
 /// Three floats above three words.
 fn honest() -> Node {

@@ -9,9 +9,10 @@ use arrow_schema::DataType;
 use crossdock::Table;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{assert_refused, built_file, cargo, command, crossdock};
 
-use crate::trees::{Node, decoded, host, session};
+use crate::trees::{decoded, host, session};
 
 /// A folder for a test's projects, empty. It is the same one each time: Cargo knows packages by where they lie.
 fn folder(test: &str) -> PathBuf {

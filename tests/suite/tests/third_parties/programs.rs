@@ -9,15 +9,10 @@ use crossdock::Host;
 use crossdock::memory::Backend;
 use crossdock_plugin_api::Device;
 use crossdock_test_support::devices;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{built, crossdock, csv_plugin, example_plugin};
 
-use crate::trees::{Node, bit_packed, decoded, packed, session};
-
-/// Floats as integers times `scale`.
-fn scaled(data_type: DataType, scale: &[u8], integers: Node) -> Node {
-    let (len, nullable, metadata) = (integers.len, integers.nullable, scale.to_vec());
-    Node { metadata, nullable, children: vec![integers], ..Node::new("example.scaled", data_type, len) }
-}
+use crate::trees::{bit_packed, decoded, packed, session};
 
 /// Integers of 32 bits above a reference of 1000.
 fn above_a_thousand(packed: Node) -> Node {
@@ -33,8 +28,11 @@ fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
     for &device in devices() {
         let session = session(&plugin, device);
         for of_buffers in [Device::CPU, device] {
-            let node =
-                scaled(DataType::Float32, &0.25f32.to_le_bytes(), above_a_thousand(bit_packed::<7>(&words)));
+            let node = Node::scaled(
+                DataType::Float32,
+                &0.25f32.to_le_bytes(),
+                above_a_thousand(bit_packed::<7>(&words)),
+            );
             let array = decoded(&session, node.tree(&session, of_buffers));
             let expected = Float32Array::from_iter_values(words.iter().map(|w| (w + 1000) as f32 * 0.25));
             assert_eq!(*array.as_primitive::<Float32Type>(), expected, "{device} from {of_buffers}");
@@ -43,7 +41,7 @@ fn a_decoder_in_c_that_is_a_program_alone_is_run_on_every_device() {
             Node::words(DataType::Int64, &[-3i64, 1 << 60, 7], i64::to_ne_bytes).with_validity(vec![0b011]);
         let array = decoded(
             &session,
-            scaled(DataType::Float64, &1e-3f64.to_le_bytes(), wide).tree(&session, Device::CPU),
+            Node::scaled(DataType::Float64, &1e-3f64.to_le_bytes(), wide).tree(&session, Device::CPU),
         );
         let values: Vec<_> = array.as_primitive::<Float64Type>().iter().collect();
         assert_eq!(values, [Some(-3.0 * 1e-3), Some((1u64 << 60) as f64 * 1e-3), None], "{device}");
@@ -62,7 +60,7 @@ fn integers_of_any_width_are_cast_to_that_of_their_floats() {
             let mut validity = vec![0; len.div_ceil(8)];
             (0..len).filter(|i| bits(*i)).for_each(|i| validity[i / 8] |= 1 << (i % 8));
             let child = Node::words(DataType::Int8, &bytes, i8::to_ne_bytes).with_validity(validity);
-            let tree = scaled(DataType::Float32, &0.5f32.to_le_bytes(), child);
+            let tree = Node::scaled(DataType::Float32, &0.5f32.to_le_bytes(), child);
             let array = decoded(&session, tree.tree(&session, device));
             let expected = bytes.iter().enumerate().map(|(i, byte)| bits(i).then(|| f32::from(*byte) * 0.5));
             assert_eq!(
@@ -71,7 +69,7 @@ fn integers_of_any_width_are_cast_to_that_of_their_floats() {
                 "{device} {len}"
             );
             let child = Node::words(DataType::Int16, &halves, i16::to_ne_bytes);
-            let tree = scaled(DataType::Float64, &3f64.to_le_bytes(), child);
+            let tree = Node::scaled(DataType::Float64, &3f64.to_le_bytes(), child);
             let array = decoded(&session, tree.tree(&session, Device::CPU));
             let expected = Float64Array::from_iter_values(halves.iter().map(|half| f64::from(*half) * 3.0));
             assert_eq!(*array.as_primitive::<Float64Type>(), expected, "{device} {len}");
@@ -96,7 +94,7 @@ fn programs_of_several_authors_stand_on_each_other() {
         let unsigned = Node::xor(DataType::UInt32, &[0xff, 1, 0, 0], bit_packed::<9>(&words));
         // A node's type is its own to say: the same bits with a sign.
         let signed = Node::xor(DataType::Int32, &[0; 4], unsigned);
-        let node = scaled(DataType::Float32, &2f32.to_le_bytes(), above_a_thousand(signed));
+        let node = Node::scaled(DataType::Float32, &2f32.to_le_bytes(), above_a_thousand(signed));
         let array = decoded(&session, node.tree(&session, Device::CPU));
         let expected =
             Float32Array::from_iter_values(words.iter().map(|w| ((w ^ 0x1ff) + 1000) as f32 * 2.0));
@@ -131,14 +129,14 @@ fn what_does_not_fit_the_decoder_in_c_is_refused_with_its_place() {
     let plugin = csv_plugin();
     let integers = || Node::words(DataType::Int32, &[1i32, 2], i32::to_ne_bytes);
     let longs = || Node::words(DataType::Int64, &[1i64, 2], i64::to_ne_bytes);
-    let honest = || scaled(DataType::Float32, &[0; 4], integers());
+    let honest = || Node::scaled(DataType::Float32, &[0; 4], integers());
     let lies = [
         (Node { data_type: DataType::Int32, ..honest() }, "neither Float32 nor Float64"),
         (Node { metadata: vec![0; 5], ..honest() }, "metadata has 5 bytes, expected a scale of 4"),
         (Node { children: vec![], ..honest() }, "0 buffers and 0 children, expected none and one"),
         (Node { len: 3, ..honest() }, "its child has 2 values, expected 3 of Int32"),
         (
-            scaled(DataType::Float32, &[0; 4], longs()),
+            Node::scaled(DataType::Float32, &[0; 4], longs()),
             "its child has 2 values, expected 2 of Int32 or narrower",
         ),
     ];
@@ -168,7 +166,7 @@ fn the_command_says_where_and_how_each_node_would_be_decoded() {
     let bits = Node { buffers: vec![vec![0b11]], ..Node::new("vortex.bool", DataType::Boolean, 3) };
     let bytes = Node::new("vortex.bytebool", DataType::Boolean, 2);
     let bytes = Node { buffers: vec![vec![1, 0]], ..bytes };
-    let tree = scaled(DataType::Float32, &[0; 4], above_a_thousand(bit_packed::<7>(&[1, 2, 3])));
+    let tree = Node::scaled(DataType::Float32, &[0; 4], above_a_thousand(bit_packed::<7>(&[1, 2, 3])));
     let folder = tempfile::tempdir().unwrap();
     let plans = |node: &Node, device: &str| {
         let path = folder.path().join("tree.cdenc");

@@ -7,9 +7,10 @@ use arrow_schema::DataType;
 use crossdock::memory::Backend;
 use crossdock::{Host, Session};
 use crossdock_plugin_api::Device;
+use crossdock_tests::tree::Node;
 use crossdock_tests::{built, command, compile_plugin, crossdock, example_plugin};
 
-use crate::trees::{Node, decoded};
+use crate::trees::decoded;
 
 /// A plugin in C that says that `id` is its own, and decodes integers alone.
 fn other(folder: &Path, name: &str, id: &str) -> PathBuf {

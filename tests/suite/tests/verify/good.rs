@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, xor_tree};
+use crossdock_tests::{built_file, csv_plugin, example_plugin, sample_tree, scaled_tree, xor_tree};
 
 use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
@@ -48,36 +48,40 @@ fn dlpack_keeps_every_rule() {
     assert_keeps_every_rule(&built_file("libcrossdock_dlpack_plugin.so"));
 }
 
+/// What is run of who decodes, with a sample.
+const DECODING: [&str; 2] = ["encoding.samples", "encoding.changed_samples"];
+
+/// A file of a sample.
+fn sample(folder: &Path, name: &str, bytes: impl AsRef<[u8]>) -> String {
+    let path = folder.join(name);
+    std::fs::write(&path, bytes).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
 #[test]
 fn encodings_keeps_every_rule() {
     let folder = tempfile::tempdir().unwrap();
-    let sample = folder.path().join("sample.cdenc");
-    std::fs::write(&sample, sample_tree()).unwrap();
-    let run = [
-        "encoding.samples",
-        "encoding.changed_samples",
-        "calls.cancelled_decode",
-        "hostile.samples",
-        "hostile.bytes",
-    ];
-    let plugin = built_file("libcrossdock_encodings_plugin.so");
-    assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
+    let tree = sample(folder.path(), "sample.cdenc", sample_tree());
+    let run = [&DECODING[..], &["calls.cancelled_decode", "hostile.samples", "hostile.bytes"]].concat();
+    assert_keeps_with(&built_file("libcrossdock_encodings_plugin.so"), &["--sample", &tree], &run);
 }
 
 #[test]
 fn the_example_in_c_keeps_every_rule() {
     let folder = tempfile::tempdir().unwrap();
-    let sample = folder.path().join("sample.csv");
-    std::fs::write(&sample, "name,when\n\"a, b\",2024-02-29\n,\nlast,1970-01-01\n").unwrap();
-    assert_keeps_with(&csv_plugin(), &["--sample", sample.to_str().unwrap()], &["hostile.samples"]);
+    let text = "name,when\n\"a, b\",2024-02-29\n,\nlast,1970-01-01\n";
+    let text = sample(folder.path(), "sample.csv", text);
+    let tree = sample(folder.path(), "sample.cdenc", scaled_tree());
+    let run = [&DECODING[..], &["hostile.samples"]].concat();
+    assert_keeps_with(&csv_plugin(), &["--sample", &text, "--sample", &tree], &run);
 }
 
 #[test]
 fn the_example_in_rust_keeps_every_rule() {
     let Some(plugin) = example_plugin("the_example_in_rust_keeps_every_rule") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let sample = folder.path().join("sample.cdenc");
-    std::fs::write(&sample, xor_tree()).unwrap();
-    let run = ["encoding.samples", "memory.failing", "calls.cancelled_decode", "concurrency.threads"];
-    assert_keeps_with(&plugin, &["--sample", sample.to_str().unwrap()], &run);
+    let tree = sample(folder.path(), "sample.cdenc", xor_tree());
+    // What its kernel decodes, the host that watches has it decode.
+    let run = ["memory.failing", "calls.cancelled_decode", "concurrency.threads"];
+    assert_keeps_with(&plugin, &["--sample", &tree], &[&DECODING[..], &run].concat());
 }
