@@ -1,11 +1,14 @@
-//! Another release's structs, at every place where one crosses: longer ones, whose ends stay as they were, and shorter
-//! ones, behind whose ends lies what nobody may read.
+//! Another release's structs, wherever one crosses between a host and importers, exporters and encodings: longer ones, whose ends stay as
+//! they were, and shorter ones, behind whose ends lies what nobody may read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod encoded;
+mod made;
+mod tree;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::offset_of;
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crossdock_plugin_api::told::{Told, list, read};
@@ -14,66 +17,7 @@ use crossdock_plugin_api::{
     Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Verdict, abi, entry, sizes,
 };
 
-const GARBAGE: u64 = 0xa5a5_a5a5_a5a5_a5a5;
-
-/// A later release's struct: three words longer.
-#[repr(C)]
-struct Longer<T> {
-    ours: T,
-    later: [u64; 3],
-}
-
-impl<T: Told> Longer<T> {
-    fn new(ours: T) -> Self {
-        let mut longer = Self { ours, later: [GARBAGE; 3] };
-        // SAFETY: a struct that is `Told` begins with its size.
-        unsafe { (&raw mut longer.ours).cast::<usize>().write(size_of::<Self>()) };
-        longer
-    }
-
-    fn at(&mut self) -> *mut T {
-        (&raw mut *self).cast()
-    }
-
-    fn into_words(self) -> Vec<u64> {
-        let mut words = vec![0; size_of::<Self>() / 8];
-        // SAFETY: as many bytes as it has; its size is one of whole words.
-        unsafe { words.as_mut_ptr().cast::<Self>().write(self) };
-        words
-    }
-
-    #[track_caller]
-    fn assert_its_end_is_untouched(&self) {
-        assert_eq!(self.later, [GARBAGE; 3], "the end of a longer {} was written over", T::NAME);
-        // SAFETY: as in `new`.
-        let told = unsafe { (&raw const self.ours).cast::<usize>().read() };
-        assert_eq!(told, size_of::<Self>(), "a longer {} was told another size", T::NAME);
-    }
-}
-
-/// Structs of an earlier release, `bytes` bytes each, one after the other, and garbage behind the last.
-fn shorter<T: Told>(values: Vec<T>, bytes: usize) -> Vec<u64> {
-    let words = bytes / 8;
-    let mut memory = vec![GARBAGE; words * values.len() + 64];
-    for (i, value) in values.into_iter().enumerate() {
-        // SAFETY: `bytes` is at most the struct's size, and there is room for as many.
-        unsafe {
-            let at = memory.as_mut_ptr().add(i * words);
-            std::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), bytes);
-            at.cast::<usize>().write(bytes);
-        }
-        std::mem::forget(value);
-    }
-    memory
-}
-
-/// For ever, where the other side borrows it; and within reach, so that nobody takes it for a leak.
-fn kept(words: Vec<u64>) -> *const c_void {
-    static KEPT: Mutex<Vec<Vec<u64>>> = Mutex::new(Vec::new());
-    let at = words.as_ptr();
-    KEPT.lock().unwrap().push(words);
-    at.cast()
-}
+use made::{Longer, kept, shorter};
 
 /// Reads as many as `shorter` made.
 fn read_all<T: Told, U>(memory: &[u64], n: usize, each: impl FnMut(T) -> Result<U>) -> Vec<U> {
@@ -386,9 +330,9 @@ fn made(host: *const abi::Host) -> Result<*mut abi::Instance> {
     Error::check(|err| unsafe { TODAY.create.unwrap()(host, &mut instance, err) }).map(|()| instance)
 }
 
-fn interface<T>(instance: *mut abi::Instance, id: &CStr) -> &'static T {
+fn interface<T>(entry: &abi::PluginEntry, instance: *mut abi::Instance, id: &CStr) -> &'static T {
     // SAFETY: the plugin's tables are constants of this type.
-    unsafe { &*TODAY.get_interface.unwrap()(instance, id.as_ptr()).cast() }
+    unsafe { &*entry.get_interface.unwrap()(instance, id.as_ptr()).cast() }
 }
 
 fn released<T: Default>() -> T {
@@ -396,11 +340,11 @@ fn released<T: Default>() -> T {
 }
 
 #[test]
-fn a_plugin_of_today_works_with_a_host_whose_every_struct_has_grown() {
+fn a_plugin_of_today_reads_and_writes_for_a_host_whose_every_struct_has_grown() {
     let mut host = Longer::new(host());
     let instance = made(host.at()).unwrap();
-    let importer: &abi::Importer = interface(instance, abi::IMPORTER_ID);
-    let exporter: &abi::Exporter = interface(instance, abi::EXPORTER_ID);
+    let importer: &abi::Importer = interface(&TODAY, instance, abi::IMPORTER_ID);
+    let exporter: &abi::Exporter = interface(&TODAY, instance, abi::EXPORTER_ID);
     let mut call = Longer::new(abi::Call { device: Device::CPU, ..abi::Call::new() });
     let (name, mut err) = (abi::Str::new("today"), Longer::new(abi::Error::new()));
 
@@ -483,7 +427,7 @@ fn a_plugin_of_today_works_with_a_host_whose_every_struct_has_grown() {
 fn a_plugin_of_today_works_with_a_host_that_lacks_the_ends_of_its_structs() {
     let host = shorter(vec![host()], offset_of!(abi::Host, private_data));
     let instance = made(host.as_ptr().cast()).unwrap();
-    let importer: &abi::Importer = interface(instance, abi::IMPORTER_ID);
+    let importer: &abi::Importer = interface(&TODAY, instance, abi::IMPORTER_ID);
     let call = abi::Call { device: Device::CPU, ..abi::Call::new() };
     let call = shorter(vec![call], offset_of!(abi::Call, stream));
     let mut stream = abi::BatchStream::new();
