@@ -2,6 +2,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
 pub mod faults;
+pub mod golden;
 mod sample_trees;
 pub mod stress;
 pub mod tree;
