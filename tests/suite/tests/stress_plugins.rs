@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use crossdock::discovery::Search;
@@ -24,18 +24,22 @@ use crossdock_arrays::DeviceBatch;
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::Device;
 use crossdock_tests::stress::{Choices, Progress, setting};
-use crossdock_tests::{built, built_file, sample};
+use crossdock_tests::{built, built_file, sample, sample_tree};
 
 const THREADS: u64 = 64;
 const SECONDS: u64 = 5;
 /// So many each, however slow the machine.
 const FEWEST_ROUNDS: u64 = 4;
 const SAMPLE_ROWS: usize = 27_004;
+const TREE_ROWS: usize = 3000;
+/// What tensors have a place for.
+const NUMBERS: [&str; 3] = ["year", "distance", "cancelled"];
 
-const BUILT: [&str; 3] = ["arrow_ipc", "arrow_c_device", "dlpack"];
+const BUILT: [&str; 4] = ["arrow_ipc", "arrow_c_device", "dlpack", "encodings"];
 const COPIES: usize = 2;
 /// In the order of their names: which of two copies of a plugin is the one to use changes as well.
-const PLACES: [&str; 6] = ["a.so", "b.so", "c.so", "d.so", "libcrossdock_e_plugin.so", "f.so"];
+const PLACES: [&str; 8] =
+    ["a.so", "b.so", "c.so", "d.so", "libcrossdock_e_plugin.so", "f.so", "g.so", "libcrossdock_h_plugin.so"];
 
 /// What may be said of a file here, by the names that programs go by. Which of them is a matter of the moment.
 const REFUSALS: [&str; 9] = [
@@ -165,6 +169,16 @@ struct Work {
     /// What several threads use at once, until one of them puts another in its place.
     shared: Mutex<Host>,
     graves: Sender<Vec<DeviceBatch>>,
+    done: Done,
+}
+
+/// What came to its end.
+#[derive(Default, Debug)]
+struct Done {
+    read: AtomicU64,
+    converted: AtomicU64,
+    decoded: AtomicU64,
+    tensors: AtomicU64,
 }
 
 fn host(stage: &Stage, backend: &Backend, policy: Policy, c: &mut Choices) -> Option<Host> {
@@ -190,8 +204,7 @@ impl Work {
         }
     }
 
-    /// Whether a conversion or a read came to its end.
-    fn round(&self, c: &mut Choices) -> bool {
+    fn round(&self, c: &mut Choices) {
         match c.below(8) {
             0 => self.stage.change(c),
             1 => {
@@ -209,25 +222,25 @@ impl Work {
             }
             3 | 4 => {
                 let policy = self.policy(c);
-                let host = host(&self.stage, &self.backend, policy, c);
-                return host.is_some_and(|host| self.work_with(&host, c));
+                if let Some(host) = host(&self.stage, &self.backend, policy, c) {
+                    self.work_with(&host, c);
+                }
             }
             _ => {
                 let host = self.shared.lock().unwrap().clone();
-                return self.work_with(&host, c);
+                self.work_with(&host, c);
             }
         }
-        false
     }
 
-    fn work_with(&self, host: &Host, c: &mut Choices) -> bool {
+    fn work_with(&self, host: &Host, c: &mut Choices) {
         for candidate in &host.catalog().candidates {
             if let Err(refused) = &candidate.metadata {
                 self.stage.refused(refused);
             }
         }
         if c.below(4) == 0 {
-            for name in ["arrow-ipc", "arrow-c-device", "dlpack"] {
+            for name in ["arrow-ipc", "arrow-c-device", "dlpack", "encodings"] {
                 if let Err(error) = host.load(name) {
                     self.stage.failed(&error);
                 }
@@ -235,9 +248,17 @@ impl Work {
         }
         let device = *c.one_of(&[Device::CPU, Device::UNTOUCHABLE]);
         let session = host.session().device(device).open().unwrap();
-        let input = Input::open(sample(), session.cancel_flag()).unwrap();
-        let done = if c.below(2) == 0 { self.read(&session, input, c) } else { convert(&session, input, c) };
-        done.inspect_err(|error| self.stage.failed(error)).is_ok()
+        let sample = || Input::open(sample(), session.cancel_flag()).unwrap();
+        let (done, count) = match c.below(8) {
+            0..2 => (self.read(&session, sample(), c), &self.done.read),
+            2..4 => (convert(&session, sample(), c), &self.done.converted),
+            4..6 => (tensors(&session, sample()), &self.done.tensors),
+            _ => (decoded(&session, c).map(|batch| self.bury(vec![batch], c)), &self.done.decoded),
+        };
+        match done {
+            Ok(()) => _ = count.fetch_add(1, Ordering::Relaxed),
+            Err(error) => self.stage.failed(&error),
+        }
     }
 
     fn read(&self, session: &Session, input: Input, c: &mut Choices) -> Result<(), Error> {
@@ -249,11 +270,15 @@ impl Work {
                 None => break,
             }
         }
+        self.bury(batches, c);
+        Ok(())
+    }
+
+    /// They outlive the reader, mostly the session, and some the host.
+    fn bury(&self, batches: Vec<DeviceBatch>, c: &mut Choices) {
         if c.below(2) == 0 {
-            // They outlive the reader, mostly the session, and some the host.
             self.graves.send(batches).unwrap();
         }
-        Ok(())
     }
 }
 
@@ -263,6 +288,26 @@ fn convert(session: &Session, input: Input, c: &mut Choices) -> Result<(), Error
         conversion =
             conversion.via(*c.one_of(&["arrow-c-device", "arrow-c-device-stream", "arrow-c-stream"]));
     }
+    conversion.run(input, Output::Memory(VecSink::new())).map(drop)
+}
+
+/// What a tree holds, or what it does after it went out and in again.
+fn decoded(session: &Session, c: &mut Choices) -> Result<DeviceBatch, Error> {
+    static TREE: LazyLock<Vec<u8>> = LazyLock::new(sample_tree);
+    let mut reader = session.read(Input::bytes(TREE.clone()), &ReadOptions::default())?;
+    let Some(mut batch) = reader.next()? else { panic!("a tree without a batch") };
+    if c.below(2) == 0 {
+        let array = session.encode_as_it_is(batch.schema(), std::slice::from_ref(&batch))?;
+        batch = session.decode(session.with_arrow_types(array)?)?;
+    }
+    assert_eq!(batch.len(), TREE_ROWS);
+    Ok(batch)
+}
+
+/// Numbers, each column of which becomes a tensor, and a column again.
+fn tensors(session: &Session, input: Input) -> Result<(), Error> {
+    let columns = NUMBERS.map(str::to_owned).into();
+    let conversion = session.conversion().to("arrow-ipc-stream").via("dlpack").columns(columns).nulls("mask");
     conversion.run(input, Output::Memory(VecSink::new())).map(drop)
 }
 
@@ -285,27 +330,27 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     let digger = std::thread::spawn(move || buried.into_iter().map(|batches| batches.len()).sum::<usize>());
     let shared =
         Mutex::new(first.unwrap_or_else(|| Host::builder().backend(backend.clone()).build_lenient()));
-    let work = Arc::new(Work { stage, backend: backend.clone(), allowed, shared, graves });
+    let done = Done::default();
+    let work = Arc::new(Work { stage, backend: backend.clone(), allowed, shared, graves, done });
 
     let end = Instant::now() + Duration::from_secs(seconds);
     let worker = |thread: u64| {
         let (work, progress) = (work.clone(), progress.clone());
         std::thread::spawn(move || {
-            let mut whole = 0;
             for n in (0..).take_while(|n| *n < FEWEST_ROUNDS || Instant::now() < end) {
-                whole += u64::from(work.round(&mut Choices::of(seed, thread, n)));
+                work.round(&mut Choices::of(seed, thread, n));
                 progress.one_more();
             }
-            whole
         })
     };
     let workers: Vec<_> = (0..THREADS).map(worker).collect();
-    let whole: u64 = workers.into_iter().map(|worker| worker.join().unwrap()).sum();
-    let Work { stage, shared, graves, .. } = Arc::into_inner(work).unwrap();
+    workers.into_iter().for_each(|worker| worker.join().unwrap());
+    let Work { stage, shared, graves, done, .. } = Arc::into_inner(work).unwrap();
     drop((shared, graves));
     let batches = digger.join().unwrap();
-    println!("{whole} reads and conversions, {batches} batches, refused {:?}", stage.refused.lock().unwrap());
-    assert!(whole > 0 && batches > 0);
+    println!("{done:?}, {batches} batches, refused {:?}", stage.refused.lock().unwrap());
+    let whole = [done.read, done.converted, done.decoded, done.tensors].map(AtomicU64::into_inner);
+    assert!(whole.iter().sum::<u64>() > 0 && batches > 0);
 
     // What is whole is used again.
     for copy in &stage.copies {
@@ -313,13 +358,21 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     }
     fs::remove_dir_all(stage.plugins()).unwrap();
     fs::create_dir(stage.plugins()).unwrap();
-    let ipc = stage.plugins().join("new.so");
-    fs::copy(&stage.copies[0], &ipc).unwrap();
-    let host = Host::builder().backend(backend).search(Search::nowhere()).plugins(ipc).build().unwrap();
+    for (name, copy) in BUILT.iter().zip(stage.copies.iter().step_by(COPIES)) {
+        fs::copy(copy, stage.plugins().join(format!("new-{name}.so"))).unwrap();
+    }
+    let search = Search::nowhere();
+    let host = Host::builder().backend(backend).search(search).plugins(stage.plugins()).build().unwrap();
     let session = host.session().open().unwrap();
-    let input = Input::open(sample(), session.cancel_flag()).unwrap();
-    let read: Result<Vec<_>, _> = session.read(input, &ReadOptions::default()).unwrap().collect();
+    let input = || Input::open(sample(), session.cancel_flag()).unwrap();
+    let read: Result<Vec<_>, _> = session.read(input(), &ReadOptions::default()).unwrap().collect();
     assert_eq!(read.unwrap().iter().map(DeviceBatch::len).sum::<usize>(), SAMPLE_ROWS);
+    let mut choices = Choices::of(seed, THREADS, 1);
+    for _ in 0..4 {
+        convert(&session, input(), &mut choices).unwrap();
+        decoded(&session, &mut choices).unwrap();
+    }
+    tensors(&session, input()).unwrap();
     drop(session);
 
     assert_eq!(host.settle(), []);
@@ -327,9 +380,9 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     let mut names: Vec<_> = host.ledger().accounts.into_iter().map(|account| account.name).collect();
     names.sort();
     assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
-    // A plugin's file stays open with its image: each copy, what it was copied from for its hash, and the new one.
+    // A plugin's file stays open with its image: each copy, what it was copied from for its hash, and the new ones.
     assert!(
-        open_files() <= before + stage.copies.len() + BUILT.len() + 1,
+        open_files() <= before + stage.copies.len() + 2 * BUILT.len(),
         "{} files, {before} before",
         open_files()
     );
