@@ -93,10 +93,20 @@ impl Lanes {
             }
             lanes = self.returned.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        // Under the lock, so that those who open lanes send one after the other.
+        let opened = self.open();
+        match &opened {
+            Ok(_) => lanes.count += 1,
+            // There is room still, of which the next who waits is to know: it was told to this one alone.
+            Err(_) => self.returned.notify_one(),
+        }
+        opened
+    }
+
+    fn open(&self) -> io::Result<Lane> {
         let (ours, theirs) = Lane::pair()?;
         let ours = ours.stall_for(self.stall);
         self.control.send(&[], &[], &[theirs.as_fd()])?;
-        lanes.count += 1;
         Ok(ours)
     }
 
@@ -165,6 +175,25 @@ mod tests {
             lane.send(b"3", &[], &[]).unwrap();
             assert_eq!(third.join().unwrap().unwrap(), b"3");
         });
+    }
+
+    #[test]
+    fn whoever_waits_for_a_lane_that_can_not_be_opened_any_more_is_told_at_once() {
+        let (ours, theirs) = Lane::pair().unwrap();
+        let lanes = Lanes::new(ours, 1, Duration::from_secs(60));
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let ask = || scope.spawn(|| lanes.ask(b"a question", &[], &[], nothing).map(drop));
+            let first = ask();
+            let lane = opened(&theirs);
+            lane.receive().unwrap().unwrap();
+            let waiting: Vec<_> = (0..3).map(|_| ask()).collect();
+            std::thread::sleep(Duration::from_millis(100));
+            drop((theirs, lane));
+            assert!(first.join().unwrap().is_err());
+            waiting.into_iter().for_each(|asked| assert!(asked.join().unwrap().is_err()));
+        });
+        assert!(begun.elapsed() < Lanes::BUSY / 2, "{:?}", begun.elapsed());
     }
 
     #[test]
