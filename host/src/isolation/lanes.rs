@@ -2,10 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::link::{LOOK_AFTER, Lane, Message};
+use super::places::Places;
 
 /// No process has a use for more questions at once.
 pub const MOST_LANES: usize = 64;
@@ -13,18 +13,9 @@ pub const MOST_LANES: usize = 64;
 /// Those that are open, and the socket over which they are opened.
 pub struct Lanes {
     control: Lane,
-    lanes: Mutex<Open>,
-    /// One is idle, or gone.
-    returned: Condvar,
+    lanes: Places<Lane>,
     most: usize,
     stall: Duration,
-}
-
-#[derive(Default)]
-struct Open {
-    idle: Vec<Lane>,
-    /// How many there are, those on which something is asked included.
-    count: usize,
 }
 
 impl Lanes {
@@ -34,24 +25,17 @@ impl Lanes {
     /// Over the socket that both were started with, as many as `most`. A message that stops on its way for longer than `stall` is
     /// an error; waiting for one is none.
     pub fn new(control: Lane, most: usize, stall: Duration) -> Self {
-        let (lanes, returned) = (Mutex::default(), Condvar::new());
-        Self { control: control.stall_for(stall), lanes, returned, most, stall }
-    }
-
-    fn lanes(&self) -> MutexGuard<'_, Open> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { control: control.stall_for(stall), lanes: Places::new(most), most, stall }
     }
 
     /// Says something that has no answer.
     pub fn tell(&self, bytes: &[u8]) -> io::Result<()> {
-        let _turn = self.lanes();
-        self.control.send(bytes, &[], &[])
+        self.lanes.alone(|| self.control.send(bytes, &[], &[]))
     }
 
     /// Whether who asks now waits for no lane.
     pub fn has_room(&self) -> bool {
-        let lanes = self.lanes();
-        !lanes.idle.is_empty() || lanes.count < self.most
+        self.lanes.has_room()
     }
 
     /// Asks. While there is no answer yet, `wait` is called again and again, and ends it by an error.
@@ -66,41 +50,16 @@ impl Lanes {
         let answer = answer_on(&lane, bytes, after, files, wait);
         // One that failed is gone before it is counted so.
         let lane = answer.is_ok().then_some(lane);
-        let mut lanes = self.lanes();
-        match lane {
-            Some(lane) => lanes.idle.push(lane),
-            None => lanes.count -= 1,
-        }
-        drop(lanes);
-        self.returned.notify_one();
+        self.lanes.give_back(lane);
         answer
     }
 
     fn lane(&self) -> io::Result<Lane> {
-        let mut lanes = self.lanes();
-        let begun = Instant::now();
-        loop {
-            if let Some(lane) = lanes.idle.pop() {
-                return Ok(lane);
-            }
-            if lanes.count < self.most {
-                break;
-            }
-            let left = Self::BUSY.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                let busy = format!("{} questions are open, which is as many as can be", self.most);
-                return Err(io::Error::new(io::ErrorKind::ResourceBusy, busy));
-            }
-            lanes = self.returned.wait_timeout(lanes, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        // Under the lock, so that those who open lanes send one after the other.
-        let opened = self.open();
-        match &opened {
-            Ok(_) => lanes.count += 1,
-            // There is room still, of which the next who waits is to know: it was told to this one alone.
-            Err(_) => self.returned.notify_one(),
-        }
-        opened
+        let busy = || {
+            let words = format!("{} questions are open, which is as many as can be", self.most);
+            io::Error::new(io::ErrorKind::ResourceBusy, words)
+        };
+        self.lanes.take(Self::BUSY, || self.open())?.ok_or_else(busy)
     }
 
     fn open(&self) -> io::Result<Lane> {
@@ -137,6 +96,7 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
 
     use super::*;
 

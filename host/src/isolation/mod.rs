@@ -17,6 +17,7 @@ mod isolated;
 mod lanes;
 mod link;
 mod log;
+mod places;
 mod remote;
 mod remote_objects;
 mod rooms;
@@ -24,6 +25,7 @@ mod serve;
 mod serve_objects;
 mod serve_rooms;
 mod shared;
+mod sync;
 mod wire;
 
 use std::ffi::OsString;

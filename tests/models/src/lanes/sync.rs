@@ -1,0 +1,1 @@
+pub(super) use loom::sync::{Condvar, Mutex, MutexGuard};
