@@ -94,6 +94,8 @@ pub fn copied(built: &Path, to: &Path) {
 pub struct C<'a> {
     /// Of what is made; for messages and file names.
     pub name: &'a str,
+    /// Of another plugin in C, where that is built and not the fixture.
+    pub folder: Option<&'a str>,
     /// The compiler; `CC` or `cc` if not given.
     pub compiler: Option<&'a str>,
     /// For the compiler.
@@ -102,7 +104,7 @@ pub struct C<'a> {
     pub header: Option<String>,
 }
 
-/// The fixture in C.
+/// The fixture in C, or another plugin.
 pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
     sources.are_there()?;
     let given = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty()).unwrap_or_else(|| "cc".into());
@@ -123,7 +125,12 @@ pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
     };
     let mut command = Command::new(program);
     command.args(words).args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]).args(how.flags);
-    command.arg("-I").arg(include).args(c_files(&sources.at("tests/skew/fixtures/c"))).arg("-o").arg(&to);
+    command
+        .arg("-I")
+        .arg(include)
+        .args(c_files(&sources.at(how.folder.unwrap_or("tests/skew/fixtures/c"))))
+        .arg("-o")
+        .arg(&to);
     run(&mut command);
     allow(&to);
     Ok(to)

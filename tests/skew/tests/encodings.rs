@@ -1,0 +1,46 @@
+//! The encoding of the example in C, as the header of a later release makes it, under today's host.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::path::Path;
+
+use crossdock::discovery::Search;
+use crossdock::source::Input;
+use crossdock::{Host, Session};
+use crossdock_arrays::{DeviceBatch, first_difference};
+use crossdock_memory_backend::Backend;
+use crossdock_plugin_api::Device;
+use crossdock_skew::build::{C, c};
+use crossdock_skew::sources::Sources;
+use crossdock_skew::{header, skipped};
+use crossdock_tests::{built_file, csv_plugin, scaled_tree};
+
+fn session(backend: &Backend, plugin: &Path, device: Device) -> Session {
+    let search = Search::nowhere().given(plugin).given(built_file("libcrossdock_encodings_plugin.so"));
+    let host = Host::builder().backend(backend.clone()).search(search).build().unwrap();
+    host.session().device(device).open().unwrap()
+}
+
+fn decoded(session: &Session) -> DeviceBatch {
+    let array = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
+    session.decode(array).unwrap()
+}
+
+#[test]
+fn an_encoding_in_c_whose_every_struct_has_grown_decodes_the_same() {
+    let name = "scaled-grown";
+    let sources = Sources::today();
+    let header = std::fs::read_to_string(sources.at("plugin-api/include/crossdock.h")).unwrap();
+    // Its tables are written down field by field.
+    let flags = ["-O1", "-D_POSIX_C_SOURCE=200809L", "-Wno-missing-field-initializers"];
+    let (folder, header) = (Some("examples/c-plugin"), Some(header::grown(&header)));
+    let plugin = match c(&sources, &C { name, folder, flags: &flags, header, ..C::default() }) {
+        Ok(plugin) => plugin,
+        Err(why) => return skipped("skew: an encoding whose structs have grown", &why),
+    };
+    let backend = Backend::builder().untouchable(true).build();
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        let (theirs, ours) = (session(&backend, &plugin, device), session(&backend, &csv_plugin(), device));
+        let difference = first_difference(&decoded(&theirs), &decoded(&ours), ours.stream()).unwrap();
+        assert!(difference.is_none(), "{device}: {}", difference.unwrap_or_default());
+    }
+}
