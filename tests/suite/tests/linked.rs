@@ -1,17 +1,22 @@
 //! The same plugins, linked in and loaded: one suite over both ways, and failures injected into one of them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::sync::LazyLock;
+
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
 use crossdock::{Host, Session};
+use crossdock_encodings::kinds;
 use crossdock_memory_backend::{Backend, Faults, Operation};
 use crossdock_plugin_api::{About, Device, Options, Validate, abi, entry};
+use crossdock_tests::golden::{Golden, one_of_each};
 use crossdock_tests::{built_file, faults, sample};
 
 static IPC: abi::PluginEntry = entry::<crossdock_arrow_ipc::ArrowIpc>();
 static C_DEVICE: abi::PluginEntry = entry::<crossdock_arrow_c_device::ArrowCDevice>();
+static ENCODINGS: abi::PluginEntry = entry::<crossdock_encodings::Encodings>();
 
 const fn about(name: &'static str) -> About {
     About {
@@ -25,6 +30,13 @@ const fn about(name: &'static str) -> About {
     }
 }
 
+fn about_encodings() -> About {
+    static IDS: LazyLock<String> =
+        LazyLock::new(|| kinds::all().map(|kind| kind.id).collect::<Vec<_>>().join(" "));
+    let interfaces = "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1";
+    About { interfaces, encodings: &IDS, ..about("encodings") }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Linked,
@@ -36,10 +48,12 @@ fn host(way: Way, faults: Faults) -> Host {
     let search = match way {
         Way::Linked => Search::nowhere()
             .linked(LinkedPlugin::new(&IPC, about("arrow-ipc").meta()))
-            .linked(LinkedPlugin::new(&C_DEVICE, about("arrow-c-device").meta())),
+            .linked(LinkedPlugin::new(&C_DEVICE, about("arrow-c-device").meta()))
+            .linked(LinkedPlugin::new(&ENCODINGS, about_encodings().meta())),
         Way::Loaded => Search::nowhere()
             .given(built_file("libcrossdock_arrow_ipc_plugin.so"))
-            .given(built_file("libcrossdock_arrow_c_device_plugin.so")),
+            .given(built_file("libcrossdock_arrow_c_device_plugin.so"))
+            .given(built_file("libcrossdock_encodings_plugin.so")),
     };
     Host::builder().backend(backend).search(search).threads(2).build().unwrap()
 }
@@ -75,6 +89,29 @@ fn both_ways_write_the_same_bytes() {
             });
             assert!(written[0].len() > 100_000);
             assert!(written[0] == written[1], "{to} {compression} {device}");
+        }
+    }
+}
+
+#[test]
+fn both_ways_decode_to_the_same_bytes() {
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        let decoded = [Way::Linked, Way::Loaded].map(|way| {
+            let host = host(way, Faults::new());
+            let session = session(&host, device);
+            let decode = |tree: Golden| {
+                let sink = VecSink::new();
+                let conversion = session.conversion().to("arrow-ipc-stream").via("encoded-array");
+                conversion.run(Input::bytes(tree.tree), Output::Memory(sink.clone())).expect(&tree.name);
+                (tree.name, sink.take())
+            };
+            let bytes: Vec<_> = one_of_each().into_iter().map(decode).collect();
+            drop(session);
+            assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+            bytes
+        });
+        for (linked, loaded) in decoded[0].iter().zip(&decoded[1]) {
+            assert!(linked == loaded, "{} on {device}", linked.0);
         }
     }
 }
