@@ -22,9 +22,9 @@ enum sin {
   NO_OPEN, NAME_NOT_UTF8, LIST_CHANGES, FORMAT_TWICE, METADATA_OUT_OF_DATE,
   ANY_FORMAT, ANY_OPTION, ANY_OPTION_READING, NO_MESSAGE, DANGLING_MESSAGE, MESSAGE_NOT_UTF8, OTHER_CODE, ERROR_OVERRUN, NEEDS_ERROR,
   OUT_ON_FAILURE, INPUT_LEFT, SINK_LOST,
-  PLAN_FORGETS_COLUMN, PLAN_PROMISES, BATCH_LOST, BATCH_TWICE, KEPT_BATCH_LOST, METADATA_DROPPED, NULLS_EXPORTED_AS_VALUES,
+  PLAN_FORGETS_COLUMN, PLAN_PROMISES, BATCH_LOST, BATCH_TWICE, BATCH_RELEASED_EARLY, KEPT_BATCH_LOST, METADATA_DROPPED, NULLS_EXPORTED_AS_VALUES,
   COPY_CALLED_ZERO_COPY, SINK_ERROR_IGNORED,
-  COLUMN_DROPPED, LAST_ROW_DROPPED, NULL_DROPPED, NULL_COUNT, THIRD_BATCH_DROPPED, SCHEMA_LOST, ARRAY_TWICE, REST_LOST, EXITS,
+  COLUMN_DROPPED, LAST_ROW_DROPPED, NULL_DROPPED, NULL_COUNT, THIRD_BATCH_DROPPED, SCHEMA_LOST, ARRAY_TWICE, ARRAY_RELEASED_EARLY, REST_LOST, EXITS,
   SOURCE_ERROR_IGNORED, PIPE_REREAD, SHORT_SOURCE_FILLED, ASSERTS_ON_BYTES, MAPPED_ROW_DROPPED, READS_BEHIND,
   BATCH_NEEDS_INSTANCE, CAPSULE_NEEDS_INSTANCE, GLOBAL_HOST,
   BLOCK_LOST, STREAM_LOST, EVENT_LOST, HOST_REFERENCE_LOST, BLOCK_TWICE, EVENT_TWICE, BORROWED_STREAM_DESTROYED, WRITES_BEHIND,
@@ -79,6 +79,8 @@ crossdock_code base_device_open(crossdock_instance*, crossdock_capsules*, const 
 crossdock_code base_device_begin(crossdock_instance*, const struct ArrowSchema*, crossdock_writer*, crossdock_error*);
 crossdock_code base_rows_open(crossdock_instance*, crossdock_source*, const struct ArrowSchema*, crossdock_batch_stream*,
                               crossdock_error*);
+/* Releases the array, in whose place there is one that lies where it lay. */
+void base_forget_owner(struct ArrowArray*);
 void base_make_needy(struct ArrowArray*, crossdock_instance*);
 /* A batch of `n` rows as they are written, which says that it has `n_given`. */
 crossdock_code base_rows_give(crossdock_instance*, const crossdock_call*, const unsigned char* rows, size_t n, size_t n_given,

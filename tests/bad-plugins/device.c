@@ -100,6 +100,7 @@ static crossdock_code take(reader* r, crossdock_capsules* list, crossdock_error*
       if (!array->array.release) return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a consumed capsule");
       r->arrays[r->n_arrays++] = *array;
       array->array.release = NULL;
+      if (IS(ARRAY_RELEASED_EARLY)) base_forget_owner(&r->arrays[r->n_arrays - 1].array);
     } else {
       return base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-device: a capsule of another name");
     }
@@ -227,6 +228,7 @@ static crossdock_code give(writer* w, struct ArrowDeviceArray* array, crossdock_
   if (array) {
     own->array = *array;
     array->array.release = NULL;
+    if (IS(BATCH_RELEASED_EARLY)) base_forget_owner(&own->array.array);
     if (IS(NULLS_EXPORTED_AS_VALUES)) show_nulls(&own->array.array);
     if (IS(COPY_CALLED_ZERO_COPY)) copy_numbers(own);
   }

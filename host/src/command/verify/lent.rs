@@ -11,11 +11,14 @@ use crossdock_memory::Stream;
 
 use super::inside;
 use super::kept::keep;
+use super::places::{Place, places};
 use super::watch::AS_ASKED;
 
 /// How often something was released.
 pub struct Count {
     pub what: String,
+    /// What is its own until then.
+    places: Vec<Place>,
     releases: AtomicUsize,
 }
 
@@ -36,7 +39,11 @@ pub struct Counts(Arc<Mutex<Vec<Arc<Count>>>>);
 
 impl Counts {
     pub fn add(&self, what: &str) -> Arc<Count> {
-        let count = Arc::new(Count { what: what.into(), releases: AtomicUsize::new(0) });
+        self.add_at(what, Vec::new())
+    }
+
+    fn add_at(&self, what: &str, places: Vec<Place>) -> Arc<Count> {
+        let count = Arc::new(Count { what: what.into(), places, releases: AtomicUsize::new(0) });
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(count.clone());
         count
     }
@@ -50,6 +57,18 @@ impl Counts {
             n => format!("{} was released {n} times", wrong.what),
         })
     }
+
+    /// The first that was released though some of these batches lie in its memory, and in nobody else's, in words.
+    pub fn too_early(&self, batches: &[DeviceBatch]) -> Option<String> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let too_early = |place: &Place| {
+            let below = || counts.iter().filter(|count| count.places.iter().any(|own| own.overlaps(place)));
+            // The same memory may be lent several times.
+            if below().any(|count| count.releases() == 0) { None } else { below().next() }
+        };
+        let gone = batches.iter().flat_map(places).find_map(|place| too_early(&place).cloned())?;
+        Some(format!("{} was released, and a buffer that was made of it is still there", gone.what))
+    }
 }
 
 /// A struct of Arrow's and who counts its releases. It is never freed, so that a second release is counted and harms nobody.
@@ -61,12 +80,12 @@ struct Held<T> {
 macro_rules! counted {
     ($($name:ident $release:ident $t:ident;)*) => { $(
         /// The same struct, whose releases are counted.
-        pub fn $name(inner: Owned<abi::$t>, what: &str, counts: &Counts) -> Owned<abi::$t> {
+        pub fn $name(inner: Owned<abi::$t>, count: Arc<Count>) -> Owned<abi::$t> {
             let mut raw = abi::$t::default();
             let inner = inner.into_raw();
             // SAFETY: plain values; whoever has the copy releases it through the original, which is kept.
             unsafe { std::ptr::copy_nonoverlapping(&raw const inner, &raw mut raw, 1) };
-            let held = keep(Held { inner, count: counts.add(what) });
+            let held = keep(Held { inner, count });
             raw.private_data = std::ptr::from_mut(held).cast();
             raw.release = Some($release);
             // SAFETY: made above; nobody else has it.
@@ -98,7 +117,7 @@ pub fn batch(batch: &DeviceBatch, stream: &Stream, counts: &Counts) -> Result<Ow
     // SAFETY: the array is ours, and moves out of a struct that is ours, and back into it.
     unsafe {
         let array = Owned::<abi::ArrowArray>::take(&mut raw.array.array);
-        raw.array.array = counted_array(array, "a batch's array", counts).into_raw();
+        raw.array.array = counted_array(array, counts.add_at("a batch's array", places(batch))).into_raw();
         Ok(Owned::new(raw))
     }
 }
@@ -161,7 +180,8 @@ impl Kind {
                 // A table without batches has a schema.
                 let pairs = arrays.into_iter().map(Some).chain(batches.is_empty().then_some(None));
                 for array in pairs {
-                    capsules.push(Capsule::new(counted_schema(export_schema(schema)?, "a schema", counts)));
+                    capsules
+                        .push(Capsule::new(counted_schema(export_schema(schema)?, counts.add("a schema"))));
                     capsules.extend(array.map(|array| match self {
                         Kind::Device => Capsule::new(array),
                         _ => Capsule::new(plain(array)),

@@ -139,7 +139,7 @@ impl Raw {
         let counts = Counts::default();
         let bytes = Arc::new(Bytes::of(b"nothing that a format begins with"));
         let mut source = crossdock::api::Source::new(bytes.clone()).into_raw();
-        let schema = counted_schema(export_schema(&sample_schema())?, "a schema in a capsule", &counts);
+        let schema = counted_schema(export_schema(&sample_schema())?, counts.add("a schema in a capsule"));
         let mut capsules = list(Capsule::new(schema));
         let input = if format.bytes {
             abi::Input { source: source.as_mut_ptr(), ..abi::Input::new() }

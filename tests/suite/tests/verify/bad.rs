@@ -17,11 +17,12 @@ use crate::{bad_cases, has_cuda, passed, verify};
 const ON_CUDA: &str = "memory.device";
 
 /// What it is built of.
-const FILES: [&str; 12] = [
+const FILES: [&str; 13] = [
     "plugin.c",
     "schema.c",
     "numbers.c",
     "device.c",
+    "unowned.c",
     "rows_read.c",
     "rows_batch.c",
     "column.c",

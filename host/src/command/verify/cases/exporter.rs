@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use crossdock::api::{Code, Error, Format, Verdict};
+use crossdock::api::{Code, Device, Error, Format, Verdict};
 use crossdock_arrays::DeviceBatch;
 
 use super::super::case::{Case, Check, failed, skipped};
 use super::super::lent::{Counts, Kind, Written};
+use super::super::places::nodes;
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::{FORMS, Form, columns, together};
 use super::super::tour::{self, Given};
 use super::super::watch::AS_ASKED;
-use super::importer::nodes;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -32,10 +32,18 @@ pub const CASES: &[Case] = &[
         check: plan_kept,
     },
     Case {
+        name: "exporter.kept",
+        rule: "A batch that was written is not released while an array that was made of it lies in its memory.",
+        stands: "crossdock_writer.write, ArrowArray.release",
+        ground: &["exporter.plan_kept"],
+        on_devices: true,
+        check: kept,
+    },
+    Case {
         name: "exporter.releases",
         rule: "A batch that was written is released once, and the sink with the writer.",
         stands: "crossdock_writer.write",
-        ground: &["exporter.plan_kept"],
+        ground: &["exporter.kept"],
         on_devices: true,
         check: releases,
     },
@@ -51,7 +59,7 @@ pub const CASES: &[Case] = &[
         name: "exporter.schema",
         rule: "Exported arrays come with the columns that were written: all names, types and metadata.",
         stands: "crossdock_exporter.begin",
-        ground: &["exporter.plan_kept"],
+        ground: &["exporter.kept"],
         on_devices: true,
         check: schema,
     },
@@ -80,6 +88,9 @@ pub const CASES: &[Case] = &[
         check: failing_sink,
     },
 ];
+
+/// When what was lent goes.
+pub const NOT_EARLY: &str = "no release before that of all that was made of it";
 
 /// The columns of one form that a format takes, side by side.
 pub fn accepted(
@@ -151,6 +162,23 @@ pub fn each(
         }
     }
     Ok(())
+}
+
+fn kept(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let memory = ground.session(Device::CPU)?.memory();
+    let mut has_any = false;
+    each(ground, &subject, FORMS[0], |format, table, batches| {
+        let (call, counts) = (subject.call(), Counts::default());
+        let written = tour::write(&subject, &call, format, &table.schema(), batches, &counts);
+        // What is not written, or is no array, is for those that stand on this to tell.
+        let (Some(_), Ok(Given::Capsules(capsules))) = (Kind::of(format), written) else { return Ok(()) };
+        let Ok(read) = tour::consume(capsules, memory) else { return Ok(()) };
+        has_any = true;
+        let wrong = |words| failed(format!("'{}'", format.name), NOT_EARLY, words);
+        counts.too_early(&read.batches).map_or(Ok(()), |words| Err(wrong(words)))
+    })?;
+    if has_any { Ok(()) } else { Err(skipped("the plugin gives no Arrow structs")) }
 }
 
 fn releases(ground: &Ground) -> Check {

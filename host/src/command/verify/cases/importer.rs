@@ -2,23 +2,32 @@
 
 use arrow_array::RecordBatch;
 use crossdock::api::{Device, Input};
-use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed};
+use super::super::case::{Case, Check, failed, ran};
 use super::super::lent::{Bytes, Counts};
+use super::super::places::nodes;
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tables::{FORMS, Form};
 use super::super::tour::{self, Given, Readable};
 use super::super::watch::AS_ASKED;
-use super::exporter::refuses_nulls;
+use super::exporter::{NOT_EARLY, refuses_nulls};
 
 pub const CASES: &[Case] = &[
+    Case {
+        name: "importer.kept",
+        rule: "What is read is not released while a batch that was made of it lies in its memory.",
+        stands: "crossdock_importer.open, ArrowArray.release",
+        ground: &["errors.unknown_format", "exporter.kept", "errors.message"],
+        on_devices: true,
+        check: kept,
+    },
     Case {
         name: "importer.schema",
         rule: "A stream has the columns that were given: all names and types, and their metadata where the format has a place \
                for it.",
         stands: "crossdock_batch_stream.get_schema",
-        ground: &["errors.unknown_format", "exporter.plan_kept", "errors.message"],
+        ground: &["importer.kept"],
         on_devices: true,
         check: schema,
     },
@@ -48,7 +57,7 @@ pub const CASES: &[Case] = &[
     },
     Case {
         name: "importer.releases",
-        rule: "What is read is released once, when nothing made of it is left.",
+        rule: "What is read is released once, at the latest when nothing made of it is left.",
         stands: "crossdock_importer.open",
         ground: &["importer.values", "exporter.releases"],
         on_devices: true,
@@ -172,17 +181,6 @@ fn null_counts(ground: &Ground) -> Check {
     })
 }
 
-/// An array and all below it, its dictionary too.
-pub fn nodes(array: &DeviceArray) -> Vec<&DeviceArray> {
-    let mut all = vec![array];
-    let mut next = 0;
-    while let Some(array) = all.get(next).copied() {
-        all.extend(array.children().iter().chain(array.dictionary()));
-        next += 1;
-    }
-    all
-}
-
 /// A table of the format, as the plugin takes it, and the batch that it is.
 fn one_table(
     ground: &Ground,
@@ -222,6 +220,31 @@ fn batches(ground: &Ground) -> Check {
         }
     }
     Ok(())
+}
+
+/// As many columns, of numbers and truth values, are enough to be made something of.
+const FEW: usize = 4;
+
+fn kept(ground: &Ground) -> Check {
+    let subject = ground.subject()?;
+    let mut has_any = false;
+    for readable in tour::readable(ground, &subject)? {
+        // What is not read, or is no array, is for those that stand on this to tell.
+        let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
+        let few: Vec<_> = (0..table.num_columns().min(FEW)).collect();
+        let Ok(table) = table.project(&few) else { continue };
+        let given = ground.table_for(&readable.format, &table)?;
+        let (counts, asked) = (Counts::default(), tour::expected(&readable, &table.schema()));
+        let input = tour::input(&subject, &readable, &table.schema(), &given, &counts);
+        let read = |input| tour::read(ground, &subject, &readable.format, input, asked.as_ref());
+        let Ok(read) = input.and_then(read) else { continue };
+        has_any = true;
+        if let Some(words) = counts.too_early(&read.batches) {
+            let place = format!("'{}'", readable.format.name);
+            return Err(failed(place, NOT_EARLY, words));
+        }
+    }
+    ran(has_any, "reads")
 }
 
 fn releases(ground: &Ground) -> Check {
