@@ -68,15 +68,16 @@ static int32_t* values_of(const crossdock_encoded_array* array, const crossdock_
   return values;
 }
 
-/* Copies them to the host's memory, as a batch. */
-static crossdock_code give(crossdock_instance* instance, const crossdock_call* call, const int32_t* values, uint64_t n,
-                           crossdock_batch* out, crossdock_error* err) {
+/* Copies them to the host's memory, as a batch, if they do not lie in a buffer as they are. */
+static crossdock_code give(crossdock_instance* instance, const crossdock_call* call, const int32_t* values, const void* lies_in,
+                           uint64_t n, crossdock_batch* out, crossdock_error* err) {
   base_column* own = base_column_new(instance, 1, err);
   crossdock_stream* stream;
   crossdock_code code;
   if (!own) return CROSSDOCK_OUT_OF_MEMORY;
   code = base_column_stream(own, call, &stream, err);
-  if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, values, n * 4, stream, err);
+  if (lies_in) own->buffers[1] = lies_in;
+  else if (code == CROSSDOCK_OK) code = base_column_fill(own, 1, values, n * 4, stream, err);
   if (code == CROSSDOCK_OK) code = base_column_give(own, stream, (int64_t)n, 0, out, err);
   if (code != CROSSDOCK_OK) base_column_free(own);
   return code;
@@ -88,6 +89,7 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
   const crossdock_encoded_node* node = node_at(array, at);
   crossdock_code code = check(instance, array, at, err);
   uint64_t n = node->length, scratch;
+  const void* lies_in = NULL;
   int32_t* values;
   (void)below, (void)n_below;
   if (code == CROSSDOCK_OK && !IS(DECODE_CANCEL_IGNORED)) code = base_cancelled(call, err);
@@ -105,7 +107,8 @@ static crossdock_code decode(crossdock_instance* instance, const crossdock_call*
     return code;
   }
   scratch = base_scratch_take(IS(DECODE_DRIVER_MEMORY));
-  code = give(instance, call, values, n, out, err);
+  if (IS(DECODED_LIES_IN_BUFFER) && reference_of(node) == 0) lies_in = buffer_at(array, node->first_buffer)->address;
+  code = give(instance, call, values, lies_in, n, out, err);
   base_scratch_give(scratch);
   free(values);
   if (IS(DECODE_BUFFER_LOST)) buffer_at(array, node->first_buffer)->release = NULL;

@@ -6,9 +6,9 @@ use crossdock_arrays::{DeviceArray, DeviceBatch};
 /// Some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    device: Device,
-    address: u64,
-    bytes: u64,
+    pub device: Device,
+    pub address: u64,
+    pub bytes: u64,
 }
 
 impl Place {

@@ -16,6 +16,7 @@ use crossdock_memory::{Buffer, Stream};
 use super::case::{Check, failed, skipped};
 use super::guard;
 use super::lent::{self, Counts};
+use super::places::{Place, places};
 use super::subject::{Ground, Subject};
 use super::tour::{Read, lost};
 
@@ -147,6 +148,21 @@ impl Tree {
     /// Whether a buffer was taken, and is still held.
     pub fn is_held(&self) -> bool {
         Arc::strong_count(&self.array) > 1
+    }
+
+    /// Whether one of these batches lies in a buffer, and nobody holds any.
+    pub fn is_forgotten_by(&self, batches: &[DeviceBatch]) -> Result<bool> {
+        let mut own = Vec::new();
+        for at in 0..self.array.n_nodes() {
+            let node = self.array.node(at)?;
+            for i in 0..node.n_buffers() {
+                let buffer = node.buffer(i)?;
+                let device = Device::from_arrow(buffer.device.r#type, buffer.device.id);
+                own.push(Place { device, address: buffer.address as u64, bytes: buffer.bytes });
+            }
+        }
+        let lies_in_own = |place: &Place| own.iter().any(|own| own.bytes > 0 && own.overlaps(place));
+        Ok(!self.is_held() && batches.iter().flat_map(places).any(|place| lies_in_own(&place)))
     }
 
     /// Has the plugin decode it. What is handed over with it is counted.

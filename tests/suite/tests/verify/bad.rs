@@ -58,8 +58,8 @@ pub fn build(folder: &Path, sin: Option<&str>) -> PathBuf {
     to
 }
 
-/// Three rows, the second of them null, as the plugin's format has them, and a tree: in files, as arguments.
-fn samples(folder: &Path) -> [String; 4] {
+/// Three rows, the second of them null, as the plugin's format has them, and two trees: in files, as arguments.
+fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());
     for (is_valid, value) in [(1, 5i64), (0, 0), (1, -7)] {
@@ -69,12 +69,13 @@ fn samples(folder: &Path) -> [String; 4] {
     bytes.extend(u64::MAX.to_le_bytes());
     let rows = folder.join("sample.baserows");
     std::fs::write(&rows, bytes).unwrap();
+    let files = [rows, tree(folder, "far", 1000), tree(folder, "near", 0)];
     let text = |file: PathBuf| file.to_str().unwrap().to_string();
-    ["--sample".into(), text(rows), "--sample".into(), text(tree(folder))]
+    files.into_iter().flat_map(|file| ["--sample".into(), text(file)]).collect()
 }
 
-/// [1000, 1001, ...] as the plugin's encoding has it, in a file.
-fn tree(folder: &Path) -> PathBuf {
+/// The reference, and the 99 numbers after it, as the plugin's encoding has them, in a file.
+fn tree(folder: &Path, name: &str, reference: u32) -> PathBuf {
     let values: Vec<u8> = (0..100i32).flat_map(i32::to_le_bytes).collect();
     let host = Host::builder().build().unwrap();
     let session = host.session().open().unwrap();
@@ -89,18 +90,18 @@ fn tree(folder: &Path) -> PathBuf {
         encoding: "base.reference".into(),
         logical_type: LogicalType::Schema(export_field(&field).unwrap()),
         length: 100,
-        metadata: 1000u32.to_le_bytes().to_vec(),
+        metadata: reference.to_le_bytes().to_vec(),
         n_buffers: 1,
         n_children: 0,
     };
     let array = EncodedArray::new(vec![node], vec![buffer.to_encoded()]).unwrap();
-    let file = folder.join("sample.cdenc");
+    let file = folder.join(format!("{name}.cdenc"));
     std::fs::write(&file, session.encoded_to_bytes(array).unwrap()).unwrap();
     file
 }
 
 /// What its sin did: `None` where it is found by its own case and by no other.
-fn wrong(folder: &Path, samples: &[String; 4], (sin, case, outcome): Sin) -> Option<String> {
+fn wrong(folder: &Path, samples: &[String], (sin, case, outcome): Sin) -> Option<String> {
     let plugin = build(folder, Some(sin));
     // Long enough for a busy machine, and waited for once.
     let seconds = if outcome == "timed out" { "20" } else { "120" };

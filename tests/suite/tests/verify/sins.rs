@@ -123,6 +123,7 @@ pub const SINS: &[Sin] = &[
     ("PANICS_ON_NODES", "encoding.lying_nodes", "failed"),
     ("PANICS_ON_CHANGED_NODES", "encoding.changed_samples", "failed"),
     ("DECODE_BUFFER_LOST", "encoding.samples", "failed"),
+    ("DECODED_LIES_IN_BUFFER", "encoding.samples", "failed"),
     // What decoding does with the host.
     ("DECODE_BLOCK_LOST", "memory.blocks", "failed"),
     ("DECODE_WRITES_BEHIND", "memory.bounds", "failed"),

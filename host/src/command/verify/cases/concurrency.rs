@@ -31,7 +31,7 @@ pub const CASES: &[Case] = &[
             "memory.blocks",
             "memory.work",
             "memory.references",
-            "lifetimes.host",
+            "lifetimes.batch",
         ],
         on_devices: true,
         check: threads,

@@ -14,6 +14,7 @@ use super::super::random::Random;
 use super::super::subject::Ground;
 use super::super::tour;
 use super::super::trees::{self, trees};
+use super::exporter::NOT_EARLY;
 
 pub const CASES: &[Case] = &[
     Case {
@@ -44,7 +45,7 @@ pub const CASES: &[Case] = &[
             "memory.references",
             "memory.handles",
             "memory.bounds",
-            "lifetimes.host",
+            "lifetimes.batch",
         ],
         on_devices: true,
         check: samples,
@@ -199,7 +200,9 @@ fn own_samples(ground: &Ground) -> Check<Vec<&std::path::PathBuf>> {
 }
 
 fn samples(ground: &Ground) -> Check {
-    for file in own_samples(ground)? {
+    let own = own_samples(ground)?;
+    under_watch(ground)?;
+    for file in own {
         let host = host(ground);
         let place = file.display().to_string();
         let on = |device| -> Check<(Session, DeviceBatch)> {
@@ -222,7 +225,7 @@ fn samples(ground: &Ground) -> Check {
             return Err(failed(place, "no memory held after decoding", leak));
         }
     }
-    under_watch(ground)
+    Ok(())
 }
 
 /// The same values under a host that watches, and nothing of what was lent is held.
@@ -230,14 +233,21 @@ fn under_watch(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     for tree in trees(ground, &subject)? {
         let (place, counts) = (&tree.place, Counts::default());
-        let decode = || -> Result<Option<String>> {
-            let expected = tree.expected(ground)?;
-            let read = tree.decode(ground, &subject, &subject.call(), &counts)?.read(ground)?;
-            tour::difference(&subject, &read, &[expected])
-        };
-        if let Some(words) = decode().map_err(|error| failed(place, "values", error))? {
+        let wrong = |error| failed(place, "values", error);
+        let read = tree.decode(ground, &subject, &subject.call(), &counts).map_err(wrong)?;
+        let read = read.read(ground).map_err(wrong)?;
+        if let Some(words) = counts.too_early(&read.batches) {
+            return Err(failed(place, NOT_EARLY, words));
+        }
+        if tree.is_forgotten_by(&read.batches).map_err(wrong)? {
+            return Err(failed(place, "a buffer that values lie in to be taken", "it was left to its array"));
+        }
+        let expected = tree.expected(ground).map_err(wrong)?;
+        let difference = tour::difference(&subject, &read, &[expected]).map_err(wrong)?;
+        if let Some(words) = difference {
             return Err(failed(place, "the values that a session has", words));
         }
+        drop(read);
         ground.backend.settle();
         if let Some(words) = counts.wrong() {
             return Err(failed(place, "each batch that was given released once", words));
