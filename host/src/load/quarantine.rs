@@ -5,7 +5,7 @@
 //! however a process ends. So neither the end of a process later on counts, nor a process that loads the plugin just now. A process
 //! that the plugin's code started has the lock too, and may live on: so the mark's name also says whose it is.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -27,8 +27,8 @@ pub(crate) struct FirstRun {
 }
 
 /// Those that are over in this process, whichever of its hosts loaded them: by where they are marked, and their keys.
-fn over() -> MutexGuard<'static, HashSet<(PathBuf, String)>> {
-    static OVER: LazyLock<Mutex<HashSet<(PathBuf, String)>>> = LazyLock::new(Mutex::default);
+fn over() -> MutexGuard<'static, BTreeSet<(PathBuf, String)>> {
+    static OVER: LazyLock<Mutex<BTreeSet<(PathBuf, String)>>> = LazyLock::new(Mutex::default);
     OVER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
