@@ -249,8 +249,9 @@ impl Session {
         self.inner.plugins.is_made_here()
     }
 
-    /// An instance of the plugin of this name. While 64 that were let go of are yet to be destroyed it is not made, while
-    /// each of them ends within a second and for ten seconds at most: threads that open and close sessions are not to outrun the one that ends their instances.
+    /// An instance of the plugin of this name. While 64 that were let go of are yet to be destroyed it is not made, as long as each
+    /// of them ends within a second and for ten seconds at most: threads that open and close sessions are not to outrun the one that
+    /// ends their instances.
     ///
     /// # Errors
     /// [`Error::Usage`] where there is none, [`Error::Refused`] where it fails a check or to make an instance.
