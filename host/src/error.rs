@@ -114,8 +114,12 @@ impl Error {
 /// A text as one line without control characters: what plugins say, and what files are called, must not steer anybody's
 /// terminal.
 pub fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    line.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    printable(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// A text without control characters, as long as it is: a path with two spaces in it keeps them.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl From<PolicyError> for Error {

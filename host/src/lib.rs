@@ -68,7 +68,7 @@ pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
 pub use decode::NodePlan;
 pub use environment::refuse_if_privileged;
-pub use error::{Error, Result, one_line};
+pub use error::{Error, Result, one_line, printable};
 pub use host::{Host, HostBuilder};
 pub use plugin::Plugin;
 pub use policy::Policy;

@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_memory_backend::Account;
+use crossdock_memory_backend::{Account, fork_count};
 use crossdock_plugin_api::{
     EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
     SessionSettings,
@@ -47,7 +47,7 @@ impl Plugin {
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
         let backend = session.upgrade().map(|session| session.host().backend().clone());
         let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
-        let mut isolated_in = None;
+        let mut process = None;
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
@@ -55,7 +55,7 @@ impl Plugin {
                 let gone = || ApiError::invalid_argument("the session is closed");
                 let backend = backend.ok_or_else(gone)?;
                 let remote = Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings)?;
-                isolated_in = Some(Arc::downgrade(remote.process()));
+                process = Some(Arc::downgrade(remote.process()));
                 Ok(Instance::of(remote))
             }
             // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
@@ -67,8 +67,7 @@ impl Plugin {
         let instance = account.call("create", create).map_err(refuse)?;
         let instance = Ended::new(instance, &account, "destroy");
         let own_references = host.references();
-        let process = std::process::id();
-        let retired = ManuallyDrop::new(Retired { instance, host, own_references, process });
+        let retired = ManuallyDrop::new(Retired { instance, host, own_references, forks: fork_count() });
         let (importer_formats, exporter_formats, encodings) = (Vec::new(), Vec::new(), Vec::new());
         let poisoned = AtomicBool::new(false);
         let mut plugin = Self {
@@ -78,7 +77,7 @@ impl Plugin {
             exporter_formats,
             encodings,
             poisoned,
-            process: isolated_in,
+            process,
             retired,
         };
         plugin.ask().map_err(|error| Refusal::Create(error).of(&plugin.loaded.who))?;

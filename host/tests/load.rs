@@ -7,7 +7,9 @@ use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 
-use common::{c_library, c_plugin, c_plugin_with, lines, set_mode, temporary};
+use common::{
+    SEGMENT_DYNAMIC, SEGMENT_LOAD, c_library, c_plugin, c_plugin_with, lines, segments, set_mode, temporary,
+};
 use crossdock::load::{Load, PluginFile, inspect};
 use crossdock::metadata::{Metadata, MetadataError, Needs};
 
@@ -91,9 +93,8 @@ fn tables_of_more_entries_than_any_library_has_are_refused_before_they_are_read(
     );
     let (id, sentence) = changed(&[(0x38, &1025u16.to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("1025 program headers"), "{sentence}");
-    // The dynamic segment by its program header (type 2), and how long that says it is.
-    let headers = (0..).map(|i| word(0x20) as usize + i * 56);
-    let dynamic = headers.take(20).find(|at| whole[*at..*at + 4] == [2, 0, 0, 0]).unwrap();
+    // How long the dynamic segment's program header says that it is.
+    let dynamic = segments(&whole, SEGMENT_DYNAMIC)[0];
     let (id, sentence) = changed(&[(dynamic + 32, &(4097u64 * 16).to_le_bytes())]);
     assert!(id == "damaged" && sentence.contains("4097 entries in its dynamic segment"), "{sentence}");
 }
@@ -307,18 +308,8 @@ fn an_entry_that_cannot_be_used_is_refused() {
     assert_eq!(lines(&ran), ["c-nothing"]);
 }
 
-/// Where the program header of the `n`th segment of this type is.
-fn segment(library: &[u8], kind: u32, n: usize) -> usize {
-    let headers = usize::from_le_bytes(library[32..40].try_into().unwrap());
-    let count = usize::from(u16::from_le_bytes(library[56..58].try_into().unwrap()));
-    let all = (0..count).map(|i| headers + i * 56);
-    all.filter(|at| library[*at..at + 4] == kind.to_le_bytes()).nth(n).unwrap()
-}
-
 #[test]
 fn a_library_that_can_be_read_in_two_ways_is_damaged() {
-    const LOAD: u32 = 1;
-    const DYNAMIC: u32 = 2;
     let directory = temporary();
     let path = c_plugin(directory.path(), "plugin.so", &[]);
     let good = std::fs::read(&path).unwrap();
@@ -328,12 +319,12 @@ fn a_library_that_can_be_read_in_two_ways_is_damaged() {
         std::fs::write(&path, bytes).unwrap();
         refusal(&path)
     };
-    let dynamic = segment(&good, DYNAMIC, 0);
+    let dynamic = segments(&good, SEGMENT_DYNAMIC)[0];
     // The loader goes on to the entry that ends it, past what its header says (the length is 32 bytes into it).
     let (id, sentence) = patched(dynamic + 32, 16);
     assert!(id == "damaged" && sentence.contains("DT_NULL"), "{sentence}");
     // The second segment's address is the first one's (16 bytes into its header).
-    let (id, sentence) = patched(segment(&good, LOAD, 1) + 16, 0);
+    let (id, sentence) = patched(segments(&good, SEGMENT_LOAD)[1] + 16, 0);
     assert!(id == "damaged" && sentence.contains("lie on one another"), "{sentence}");
 }
 
@@ -382,12 +373,8 @@ fn metadata_survives_stripping_and_the_loss_of_all_section_headers() {
 
 /// Up to where the loadable segments need the file.
 fn end_of_what_is_mapped(library: &[u8]) -> usize {
-    const HEADER_BYTES: usize = 56;
     let number = |at: usize| u64::from_le_bytes(library[at..at + 8].try_into().unwrap()) as usize;
-    let (first, n) = (number(0x20), usize::from(u16::from_le_bytes([library[0x38], library[0x39]])));
-    let headers = (0..n).map(|i| first + i * HEADER_BYTES);
-    let loadable = headers.filter(|at| library[*at..*at + 4] == [1, 0, 0, 0]);
-    loadable.map(|at| number(at + 8) + number(at + 32)).max().unwrap()
+    segments(library, SEGMENT_LOAD).into_iter().map(|at| number(at + 8) + number(at + 32)).max().unwrap()
 }
 
 #[test]

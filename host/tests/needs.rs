@@ -6,7 +6,10 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use common::{c_library, c_plugin, c_plugin_with, lines, policy, refusal_under, set_mode, temporary};
+use common::{
+    SEGMENT_DYNAMIC, c_library, c_plugin, c_plugin_with, lines, policy, refusal_under, segments, set_mode,
+    temporary,
+};
 use crossdock::Policy;
 use crossdock::load::{Load, PluginFile, inspect};
 
@@ -131,10 +134,8 @@ fn of_several_string_tables_the_last_counts_as_it_does_for_the_loader() {
     let plugin = c_plugin(directory.path(), "plugin.so", &[]);
     let mut bytes = std::fs::read(&plugin).unwrap();
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    // The dynamic segment by its program header (type 2), and in it the first of the empty entries at its end.
-    let header = word(&bytes, 0x20) as usize;
-    let segments = (0..).map(|i| header + i * 56);
-    let dynamic = segments.take(20).find(|at| bytes[*at..at + 4] == [2, 0, 0, 0]).unwrap();
+    // The first of the empty entries at the end of the dynamic segment.
+    let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
     let (start, n) = (word(&bytes, dynamic + 8) as usize, word(&bytes, dynamic + 32) as usize / 16);
     let end = (0..n).map(|i| start + i * 16).find(|at| word(&bytes, *at) == 0).unwrap();
     assert!(end + 16 < start + n * 16, "there is an empty entry to spare");

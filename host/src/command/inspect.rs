@@ -9,9 +9,9 @@ use crossdock::api::Device;
 use crossdock::api::encoded::blob;
 use crossdock::load::{PluginFile, Signature};
 use crossdock::metadata::{Metadata, Needs};
+use crossdock::printable;
 use serde_json::json;
 
-use super::text::printable;
 use super::{Failure, answer, inspect_tree, options};
 
 #[derive(Args)]

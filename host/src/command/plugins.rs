@@ -6,11 +6,10 @@ use clap::Args;
 use crossdock::api::{Format, OptionInfo};
 use crossdock::discovery::Candidate;
 use crossdock::load::{FAILED, PluginFile};
-use crossdock::{Error, Plugin, Session};
+use crossdock::{Error, Plugin, Session, printable};
 use serde_json::{Value, json};
 
-use super::text::{self, printable};
-use super::{Failure, answer, options};
+use super::{Failure, answer, options, text};
 
 #[derive(Args)]
 #[command(after_help = "\

@@ -1,5 +1,7 @@
 //! Numbers and tables for people.
 
+use crossdock::printable;
+
 /// "1.5 GiB", "12 B".
 pub fn bytes(n: u64) -> String {
     let mut value = n as f64;
@@ -29,11 +31,6 @@ pub fn count(n: u64) -> String {
 pub fn time(time: std::time::Duration) -> String {
     let seconds = time.as_secs_f64();
     if seconds >= 1.0 { format!("{seconds:.2} s") } else { format!("{:.2} ms", seconds * 1e3) }
-}
-
-/// A text of somebody else's, of which nothing steers a terminal or begins a line of its own.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// Columns of text under a heading; those named in `right` are set to the right.

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossdock_memory_backend::{Backend, before_exit};
+use crossdock_memory_backend::{Backend, before_exit, fork_count};
 use crossdock_plugin_api::Instance;
 
 use crate::host_object::HostObject;
@@ -33,8 +33,8 @@ pub(crate) struct Retired {
     /// How many references to the host object there were when the instance was made: ours and the instance's own.
     /// Those beyond belong to what it lent out.
     pub(crate) own_references: usize,
-    /// The process that made it: a forked child's copy is not its own to destroy.
-    pub(crate) process: u32,
+    /// The process that made it ([`fork_count`]): a forked child's copy is not its own to destroy.
+    pub(crate) forks: u32,
 }
 
 impl Counted for Retired {
@@ -43,8 +43,9 @@ impl Counted for Retired {
     }
 }
 
-#[derive(Default)]
 struct Janitor {
+    /// Of the process whose it is ([`fork_count`]).
+    forks: u32,
     retired: Waiting<Retired>,
     is_started: Mutex<bool>,
     thread: OnceLock<libc::pthread_t>,
@@ -53,15 +54,12 @@ struct Janitor {
 /// This process's. A forked child has not its parent's thread, nor those who hold its parent's locks, so it gets one of its own.
 fn janitor() -> &'static Janitor {
     static JANITOR: AtomicPtr<Janitor> = AtomicPtr::new(std::ptr::null_mut());
-    unsafe extern "C" fn in_child() {
-        JANITOR.store(std::ptr::null_mut(), Ordering::Relaxed);
-    }
+    let forks = fork_count();
     let mut there = JANITOR.load(Ordering::Acquire);
-    if there.is_null() {
-        static FORKS: OnceLock<()> = OnceLock::new();
-        // SAFETY: the handler stores a pointer and does nothing else.
-        FORKS.get_or_init(|| _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) });
-        let new = Box::into_raw(Box::<Janitor>::default());
+    // SAFETY: none yet, or one that was made below, and none of these is ever dropped.
+    if unsafe { there.as_ref() }.is_none_or(|janitor| janitor.forks != forks) {
+        let (retired, is_started, thread) = (Waiting::default(), Mutex::default(), OnceLock::new());
+        let new = Box::into_raw(Box::new(Janitor { forks, retired, is_started, thread }));
         match JANITOR.compare_exchange(there, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => there = new,
             Err(others) => {
@@ -71,7 +69,7 @@ fn janitor() -> &'static Janitor {
             }
         }
     }
-    // SAFETY: one that was made above; it is never dropped.
+    // SAFETY: as above.
     unsafe { &*there }
 }
 
@@ -91,7 +89,7 @@ impl Janitor {
 
 /// Destroys the instance as soon as nothing that it lent out is alive.
 pub(crate) fn retire(retired: Retired) {
-    if retired.process != std::process::id() {
+    if retired.forks != fork_count() {
         std::mem::forget(retired);
         return;
     }

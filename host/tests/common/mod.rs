@@ -67,6 +67,18 @@ pub fn lines(file: &Path) -> Vec<String> {
     text.lines().map(str::to_string).collect()
 }
 
+/// Types of a library's segments.
+pub const SEGMENT_LOAD: u32 = 1;
+pub const SEGMENT_DYNAMIC: u32 = 2;
+
+/// Where the program headers of the segments of this type are.
+pub fn segments(library: &[u8], kind: u32) -> Vec<usize> {
+    let headers = usize::from_le_bytes(library[32..40].try_into().unwrap());
+    let count = usize::from(u16::from_le_bytes(library[56..58].try_into().unwrap()));
+    let all = (0..count).map(|i| headers + i * 56);
+    all.filter(|at| library[*at..at + 4] == kind.to_le_bytes()).collect()
+}
+
 /// Whatever the umask of the one who runs the tests.
 pub fn set_mode(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// How many forks lie between the process that first asked and this one.
-pub(crate) fn count() -> u32 {
+pub fn count() -> u32 {
     static WATCHED: OnceLock<()> = OnceLock::new();
     WATCHED.get_or_init(|| {
         // SAFETY: the handler does nothing but count. Where the system has no memory for it, nobody is told of forks.

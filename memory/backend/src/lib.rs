@@ -75,5 +75,6 @@ pub use cuda::{
 };
 pub use device::{DeviceDescription, physical_memory_bytes};
 pub use fault::{Faults, Operation};
+pub use forks::count as fork_count;
 pub use ledger::{AccountUse, Copied, DeviceUse, Leak, LedgerSnapshot, Traffic};
 pub use trace::{Moment, Record, Trace, note_bytes};
