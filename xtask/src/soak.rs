@@ -4,7 +4,8 @@ use crate::cargo::{Workspace, cargo, run as run_command};
 use crate::fuzz::Fuzzer;
 use crate::programs::{self, Program, TARGETS};
 use crate::{nightly, seeds, sim_cuda};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,12 +27,33 @@ const SHORTEST_RUN: Duration = Duration::from_secs(1);
 /// What `cargo xtask soak` takes.
 #[derive(clap::Args)]
 pub struct Options {
-    /// For how long in all, without the builds and the faults: half of it stress, half of it fuzzing
+    /// For how long in all, without the builds and the faults: half of it stress, half of it fuzzing, or all of it the one that
+    /// is run
     #[arg(long, value_name = "HOURS", default_value_t = 8.0)]
     hours: f64,
     /// The first seed; others follow it. Without it, one that the clock gives
     #[arg(long, value_name = "N")]
     seed: Option<u32>,
+    /// Run these parts only; may be given more than once
+    #[arg(long, value_enum, value_name = "PART")]
+    only: Vec<Part>,
+}
+
+/// In the order in which they run.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Every injected fault once; most of an hour on two processors
+    Faults,
+    /// 64 threads, and plugins that come and go
+    Stress,
+    /// Bytes of anybody's making, where there is a nightly toolchain
+    Fuzz,
+}
+
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }
 
 /// Stops at the first failure.
@@ -45,26 +67,31 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let faults = FAULTS.map(|(name, cuda)| Ok((named(&programs, name)?, cuda)));
     let faults = faults.into_iter().collect::<Result<Vec<_>>>()?;
     let programs = STRESS.iter().map(|name| named(&programs, name)).collect::<Result<Vec<_>>>()?;
+    let fuzzer = if options.wants(Part::Fuzz) { fuzzer(workspace)? } else { None };
+    ensure!(fuzzer.is_some() || options.only != [Part::Fuzz], "nothing was run");
+    let timed = u32::from(options.wants(Part::Stress)) + u32::from(fuzzer.is_some());
+    let share = all / timed.max(1);
+    let begin = Instant::now();
+    let passed = (!options.wants(Part::Faults) || faulted(&faults, &driver))
+        && (!options.wants(Part::Stress) || stressed(&programs, &driver, Share::begin(share), &mut seed))
+        && match &fuzzer {
+            Some(fuzzer) => fuzzed(fuzzer, Share::begin(share), &mut seed)?,
+            None => true,
+        };
+    if !passed {
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("nothing failed in {:.2} h", hours(begin.elapsed()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `None` where there is no toolchain for it, which is said.
+fn fuzzer(workspace: &Workspace) -> Result<Option<Fuzzer>> {
     let fuzzer = nightly::host()?.map(|host| Fuzzer::build(workspace, &host)).transpose()?;
     if fuzzer.is_none() {
-        say(
-            "skipped: fuzzing: no nightly toolchain (rustup toolchain add nightly); all of the time is stress",
-        );
+        say("skipped: fuzzing: no nightly toolchain (rustup toolchain add nightly)");
     }
-    if !faulted(&faults, &driver) {
-        return Ok(ExitCode::FAILURE);
-    }
-    let stress = if fuzzer.is_some() { all / 2 } else { all };
-    if !stressed(&programs, &driver, Share::begin(stress), &mut seed) {
-        return Ok(ExitCode::FAILURE);
-    }
-    if let Some(fuzzer) = fuzzer
-        && !fuzzed(&fuzzer, Share::begin(all / 2), &mut seed)?
-    {
-        return Ok(ExitCode::FAILURE);
-    }
-    println!("nothing failed in {} h", options.hours);
-    Ok(ExitCode::SUCCESS)
+    Ok(fuzzer)
 }
 
 fn named<'a>(programs: &'a [Program], name: &str) -> Result<&'a Program> {
@@ -104,7 +131,6 @@ impl Share {
     }
 
     fn so_far(&self) -> String {
-        let hours = |time: Duration| time.as_secs_f64() / 3600.0;
         format!("{:.2} of {:.2} h", hours(self.begin.elapsed()), hours(self.length))
     }
 }
@@ -157,6 +183,10 @@ fn fuzzed(fuzzer: &Fuzzer, share: Share, seed: &mut u32) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+fn hours(time: Duration) -> f64 {
+    time.as_secs_f64() / 3600.0
 }
 
 fn clock() -> Result<u32> {
