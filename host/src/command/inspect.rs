@@ -17,9 +17,9 @@ use super::{Failure, answer, inspect_tree, options};
 #[derive(Args)]
 #[command(after_help = "\
 Of a plugin it shows what the file says of itself, what would be loaded with it, its hash and its signature, without running it, and
-whether it would be loaded here. Of an encoded array
-it shows each node: its encoding, values, bytes of metadata, bytes of each buffer, the plugin that decodes it, and its type; with
---device also where and how. --plugins says where to look for plugins.")]
+whether it would be loaded here. Of an encoded array it shows each node: its encoding, values, bytes of metadata, bytes of each
+buffer, the plugin that decodes it, and its type; with --device also where and how. For that plugins are loaded;
+--plugins says where to look for them.")]
 pub struct Inspect {
     /// A plugin's file, or an encoded array
     #[arg(value_name = "FILE")]
