@@ -113,11 +113,13 @@ impl Fuzzer {
         let left = Mutex::new(targets.iter());
         let runs = Mutex::new(Vec::new());
         let work = || -> Result<()> {
-            while let Some(target) = lock(&left).next() {
+            loop {
+                // In a `while let` the lock would be held while the target runs, and none would run beside it.
+                let next = lock(&left).next();
+                let Some(target) = next else { return Ok(()) };
                 let outcome = self.one(target, seconds, seed)?;
                 lock(&runs).push(Run { target: target.clone(), outcome });
             }
-            Ok(())
         };
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         std::thread::scope(|scope| {
