@@ -31,9 +31,10 @@ enum sin {
   DEFAULT_STREAM, FILL_ON_DEFAULT_STREAM, LAUNCH_ON_DEFAULT_STREAM,
   BLOCK_LOST_ON_FAILURE, BLOCK_FREED_WITH_FREE, MEMORY_ERROR_HIDDEN, DRIVER_MEMORY,
   CANCEL_IGNORED_READING, CANCEL_IGNORED_WRITING, CANCEL_SEEN_AFTER_ALL_IS_READ, CANCEL_SEEN_AFTER_ALL_IS_WRITTEN, THROWS, NEVER_ENDS, BUDGET_CUTS_ROWS,
-  EXACT_HOST, SIZE_OVERWRITTEN, STATIC_CURSOR, THREAD_BOUND,
+  EXACT_HOST, SIZE_OVERWRITTEN, STATIC_CURSOR, THREAD_BOUND, MEMORY_OF_LAST_HOST,
   LOCK_AROUND_ALLOC, LOCK_AROUND_FREE, LOCK_AROUND_WRITE, PANICS_ON_BYTES, PANICS_ON_TENSORS, PANICS_ON_NODES, PANICS_ON_CHANGED_NODES,
   RELEASE_NOT_CLEARED, BATCH_LEFT, ALL_REFUSED, NESTED_NULL_COUNT, ROW_BEYOND_THE_END, THROWS_IN_RELEASE, BLOCKS, SCHEMA_READS, OTHER_COLUMNS_IGNORED, PROGRESS_BEYOND,
+  ARRAYS_NOT_CHECKED, NEGATIVE_ROWS_READ_AS_NONE, PANICS_ON_ARRAYS,
   TENSOR_STRIDES_IGNORED, TENSOR_LOST, TENSOR_NOT_CHECKED, IPC_NULLS_IGNORED,
   ANY_ENCODING, LOOKS_AT_DEVICE_MEMORY, PROGRAM_DIFFERS, ASSERTS_ON_NODES,
   DECODE_BLOCK_LOST, DECODE_WRITES_BEHIND, DECODE_READS_BEHIND, DECODE_DEFAULT_STREAM, DECODE_BLOCK_LOST_ON_FAILURE,
@@ -54,6 +55,8 @@ struct crossdock_instance {
   thrd_t thread; /* that made it */
 };
 
+extern _Atomic int base_n_instances;
+
 static const crossdock_device BASE_CPU = {-1, ARROW_DEVICE_CPU, 0};
 
 /* Answers `code`; the message is a copy where `err` has a place for it. */
@@ -67,7 +70,7 @@ crossdock_code base_cancelled(const crossdock_call* call, crossdock_error* err);
 void base_lock(int is_held);
 void base_unlock(int is_held);
 
-/* A copy that owns all it has; its `release` is NULL where there was no memory. */
+/* A copy that owns all it has; its `release` is NULL where there was no memory, or the schema is none. */
 struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema);
 void base_schema_release(struct ArrowSchema* schema);
 /* Whether both have the same columns, by name and type. */

@@ -16,7 +16,7 @@ static size_t static_cursor;
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   reader* r = stream->private_data;
   struct ArrowSchema copy = base_schema_copy(&r->schema);
-  if (!copy.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a schema");
+  if (!copy.release) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-device: no memory for a schema, or it is none");
   if (IS(COLUMN_DROPPED) && copy.n_children > 1) {
     struct ArrowSchema* last = copy.children[--copy.n_children];
     last->release(last);
@@ -58,7 +58,12 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   if (!IS(CANCEL_IGNORED_READING) && base_cancelled(call, err) != CROSSDOCK_OK) return CROSSDOCK_CANCELLED;
   if (*cursor >= r->n_arrays || (IS(THIRD_BATCH_DROPPED) && *cursor >= 2)) return CROSSDOCK_OK;
   if (IS(SIZE_OVERWRITTEN)) out->struct_size = sizeof *out;
+  if (IS(PANICS_ON_ARRAYS) && r->arrays[*cursor].array.length < 0)
+    return base_fail(err, CROSSDOCK_PANICKED, "base-device: no array has so many rows");
+  for (int64_t i = 0; IS(ARRAYS_NOT_CHECKED) && i < r->arrays[*cursor].array.n_children; i++)
+    if (!r->arrays[*cursor].array.children[i]->release) return base_fail(err, CROSSDOCK_BAD_DATA, "base-device: a hole");
   out->array = r->arrays[*cursor];
+  if (IS(NEGATIVE_ROWS_READ_AS_NONE) && out->array.array.length < 0) out->array.array.length = 0;
   r->arrays[(*cursor)++].array.release = NULL;
   if (IS(COLUMN_DROPPED) && out->array.array.n_children > 1) out->array.array.n_children--;
   for (int64_t i = 0; IS(NESTED_NULL_COUNT) && i < out->array.array.n_children; i++) {

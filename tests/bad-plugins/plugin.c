@@ -211,6 +211,7 @@ static const crossdock_exporter EXPORTER = {sizeof EXPORTER, written_formats, pl
 /* ----------------------------------------------------------------------------------------------------- instances --- */
 
 static const crossdock_memory* first_memory;
+_Atomic int base_n_instances;
 
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   const crossdock_memory* memory = host->get_interface(host, CROSSDOCK_HOST_MEMORY_ID);
@@ -239,11 +240,13 @@ static crossdock_code create(const crossdock_host* host, crossdock_instance** ou
   instance->host = host;
   instance->thread = thrd_current();
   instance->memory = IS(GLOBAL_HOST) ? first_memory : memory;
+  base_n_instances++;
   *out = instance;
   return CROSSDOCK_OK;
 }
 
 static void destroy(crossdock_instance* instance) {
+  base_n_instances--;
   free(instance->alive);
   free(instance);
 }

@@ -35,7 +35,7 @@ void base_schema_release(struct ArrowSchema* schema) {
 }
 
 static struct ArrowSchema* copy_on_heap(const struct ArrowSchema* schema) {
-  struct ArrowSchema* copy = malloc(sizeof *copy);
+  struct ArrowSchema* copy = schema ? malloc(sizeof *copy) : NULL;
   if (copy) *copy = base_schema_copy(schema);
   return copy;
 }
@@ -44,6 +44,8 @@ struct ArrowSchema base_schema_copy(const struct ArrowSchema* schema) {
   const char* name = schema->name ? schema->name : "";
   struct ArrowSchema copy = {.flags = schema->flags, .n_children = schema->n_children, .release = base_schema_release};
   int complete;
+  if (!schema->format || schema->n_children < 0 || (schema->n_children > 0 && !schema->children))
+    return (struct ArrowSchema){.release = NULL};
   copy.format = copy_of(schema->format, strlen(schema->format) + 1);
   copy.name = copy_of(name, strlen(name) + 1);
   if (schema->metadata) copy.metadata = copy_of(schema->metadata, base_metadata_bytes(schema->metadata));

@@ -122,6 +122,22 @@ pub fn batch(batch: &DeviceBatch, stream: &Stream, counts: &Counts) -> Result<Ow
     }
 }
 
+/// Its array alone.
+pub fn device_array(
+    own: &DeviceBatch,
+    stream: &Stream,
+    counts: &Counts,
+) -> Result<Owned<abi::ArrowDeviceArray>> {
+    let mut raw = batch(own, stream, counts)?.into_raw();
+    // SAFETY: the array is ours, and moves out.
+    Ok(unsafe { Owned::take(&mut raw.array) })
+}
+
+/// A schema, whose releases are counted.
+pub fn lent_schema(schema: &SchemaRef, counts: &Counts) -> Result<Owned<abi::ArrowSchema>> {
+    Ok(counted_schema(export_schema(schema)?, counts.add("a schema")))
+}
+
 /// How Arrow arrays travel in capsules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -156,12 +172,18 @@ impl Kind {
         stream: &Stream,
         counts: &Counts,
     ) -> Result<Vec<Capsule>> {
-        let mut arrays = Vec::new();
-        for own in batches {
-            let mut raw = batch(own, stream, counts)?.into_raw();
-            // SAFETY: the array is ours, and moves out.
-            arrays.push(unsafe { Owned::<abi::ArrowDeviceArray>::take(&mut raw.array) });
-        }
+        let arrays = batches.iter().map(|own| device_array(own, stream, counts)).collect::<Result<_>>()?;
+        self.capsules_of(schema, arrays, stream, || lent_schema(schema, counts))
+    }
+
+    /// The capsules of such arrays, with such schemas where schemas lie beside them.
+    pub fn capsules_of(
+        self,
+        schema: &SchemaRef,
+        arrays: Vec<Owned<abi::ArrowDeviceArray>>,
+        stream: &Stream,
+        mut beside: impl FnMut() -> Result<Owned<abi::ArrowSchema>>,
+    ) -> Result<Vec<Capsule>> {
         let queue = |arrays: Vec<Owned<abi::ArrowDeviceArray>>| -> Result<ArrayQueue> {
             let mut queue = ArrayQueue::default();
             arrays.into_iter().try_for_each(|array| queue.push(array))?;
@@ -178,10 +200,9 @@ impl Kind {
             }
             Kind::Data | Kind::Device => {
                 // A table without batches has a schema.
-                let pairs = arrays.into_iter().map(Some).chain(batches.is_empty().then_some(None));
-                for array in pairs {
-                    capsules
-                        .push(Capsule::new(counted_schema(export_schema(schema)?, counts.add("a schema"))));
+                let none = arrays.is_empty().then_some(None);
+                for array in arrays.into_iter().map(Some).chain(none) {
+                    capsules.push(Capsule::new(beside()?));
                     capsules.extend(array.map(|array| match self {
                         Kind::Device => Capsule::new(array),
                         _ => Capsule::new(plain(array)),

@@ -36,6 +36,14 @@ pub const CASES: &[Case] = &[
         on_devices: true,
         check: threads,
     },
+    Case {
+        name: "concurrency.hosts",
+        rule: "Two hosts of one process use the plugin at once, and each has its own of it alone.",
+        stands: "crossdock_plugin_entry.create, crossdock.h, threads",
+        ground: &["concurrency.threads"],
+        on_devices: true,
+        check: hosts,
+    },
 ];
 
 /// Two tables that differ.
@@ -99,38 +107,69 @@ fn interleave(ground: &Ground, readable: &Readable, pair: [(&Subject, &RecordBat
 }
 
 const THREADS: usize = 4;
+const ROUNDS: usize = 4;
 
 fn threads(ground: &Ground) -> Check {
-    let subject = ground.subject()?;
+    at_once(ground, vec![ground.subject()?], "in four threads")
+}
+
+fn hosts(ground: &Ground) -> Check {
+    at_once(ground, vec![ground.subject()?, ground.subject()?], "of two hosts in four threads")
+}
+
+/// What a subject reads and decodes.
+struct Work<'a> {
+    subject: &'a Subject,
+    formats: Vec<Readable>,
+    /// Each after what is expected of it, which goes first: the tree keeps its instance.
+    trees: Vec<(DeviceBatch, Tree)>,
+}
+
+impl<'a> Work<'a> {
+    fn of(ground: &Ground, subject: &'a Subject) -> Check<Self> {
+        let formats = tour::readable(ground, subject).unwrap_or_default();
+        let expected = |tree: Tree| {
+            let expected = tree.expected(ground).map_err(|error| failed(&tree.place, "values", error))?;
+            Ok((expected, tree))
+        };
+        let trees = trees(ground, subject)?.into_iter().map(expected).collect::<Check<Vec<_>>>()?;
+        ran(!formats.is_empty() || !trees.is_empty(), "reads or decodes")?;
+        Ok(Self { subject, formats, trees })
+    }
+}
+
+/// All that the plugin reads and decodes, in threads that take the subjects in turn.
+fn at_once(ground: &Ground, subjects: Vec<Subject>, how: &str) -> Check {
+    let works = subjects.iter().map(|subject| Work::of(ground, subject)).collect::<Check<Vec<_>>>()?;
     let (first, start) = (Mutex::new(None), Barrier::new(THREADS));
-    let formats = tour::readable(ground, &subject).unwrap_or_default();
-    let expected = |tree: Tree| {
-        let expected = tree.expected(ground).map_err(|error| failed(&tree.place, "values", error))?;
-        // What is expected goes first: the tree keeps its instance.
-        Ok((expected, tree))
-    };
-    let trees = trees(ground, &subject)?.into_iter().map(expected).collect::<Check<Vec<_>>>()?;
-    ran(!formats.is_empty() || !trees.is_empty(), "reads or decodes")?;
     std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                start.wait();
-                let ended = (0..4).try_for_each(|_| once(ground, &subject, &formats, &trees));
-                if let Err(stop) = ended {
-                    first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(stop);
+        for work in works.iter().cycle().take(THREADS) {
+            let (first, start) = (&first, &start);
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    // Those that have failed wait as well: all begin each round together, and do the same at the same time.
+                    start.wait();
+                    let stopped = || first.lock().unwrap_or_else(PoisonError::into_inner);
+                    if stopped().is_some() {
+                        continue;
+                    }
+                    if let Err(stop) = once(ground, work, how) {
+                        stopped().get_or_insert(stop);
+                    }
                 }
             });
         }
     });
     let first: Option<Stop> = first.into_inner().unwrap_or_else(PoisonError::into_inner);
     first.map_or(Ok(()), Err)?;
-    let watch = subject.end();
-    super::entry::nothing_left(watch, "four threads, then destroy")
+    drop(works);
+    let watches: Vec<_> = subjects.into_iter().map(Subject::end).collect();
+    watches.into_iter().try_for_each(|watch| super::entry::nothing_left(watch, "four threads, then destroy"))
 }
 
-fn once(ground: &Ground, subject: &Subject, formats: &[Readable], trees: &[(DeviceBatch, Tree)]) -> Check {
+fn once(ground: &Ground, Work { subject, formats, trees }: &Work<'_>, how: &str) -> Check {
     for (expected, tree) in trees {
-        let place = format!("{} in four threads", tree.place);
+        let place = format!("{} {how}", tree.place);
         let read = tree.decode_once(ground, subject).and_then(|decoded| decoded.read(ground));
         let read = read.map_err(|error| failed(&place, "values", error))?;
         let given = std::slice::from_ref(expected);
@@ -139,7 +178,7 @@ fn once(ground: &Ground, subject: &Subject, formats: &[Readable], trees: &[(Devi
     }
     for readable in formats {
         for table in tables(ground, subject, readable)? {
-            let place = format!("'{}' in four threads", readable.format.name);
+            let place = format!("'{}' {how}", readable.format.name);
             let read = tour::round(ground, subject, readable, &table, &Counts::default())?;
             let read = read.map_err(|error| failed(&place, "the table", error))?;
             super::importer::same_values(ground, subject, &place, readable, &table, &read)?;

@@ -1,5 +1,6 @@
 //! The cases, by what they look at. A case's ground is what it counts on: what is broken there is told there, and once.
 
+mod arrays;
 mod calls;
 mod cancelling;
 mod concurrency;
@@ -23,7 +24,7 @@ use super::case::Case;
 
 /// All cases, each after those that it stands on.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    let groups: [&'static [Case]; 18] = [
+    let groups: [&'static [Case]; 19] = [
         entry::CASES,
         interfaces::CASES,
         errors::CASES,
@@ -40,6 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
         structs::CASES,
         concurrency::CASES,
         locks::CASES,
+        arrays::CASES,
         tensors::CASES,
         encoding::CASES,
     ];
