@@ -66,9 +66,9 @@ static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_c
   if (IS(NEGATIVE_ROWS_READ_AS_NONE) && out->array.array.length < 0) out->array.array.length = 0;
   r->arrays[(*cursor)++].array.release = NULL;
   if (IS(COLUMN_DROPPED) && out->array.array.n_children > 1) out->array.array.n_children--;
-  for (int64_t i = 0; IS(NESTED_NULL_COUNT) && i < out->array.array.n_children; i++) {
+  for (int64_t i = 0; IS(NESTED_NULL_COUNT) && out->array.array.children && i < out->array.array.n_children; i++) {
     const struct ArrowArray* column = out->array.array.children[i];
-    if (column->n_children == 0 || column->children[0]->null_count <= 0) continue;
+    if (!column || column->n_children == 0 || column->children[0]->null_count <= 0) continue;
     column->children[0]->null_count += column->children[0]->null_count < column->children[0]->length;
   }
   if (IS(BATCH_NEEDS_INSTANCE) || IS(ARRAY_TWICE)) base_make_needy(&out->array.array, r->instance);
