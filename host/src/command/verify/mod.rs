@@ -11,6 +11,7 @@ mod inside;
 mod junit;
 mod kept;
 mod lent;
+mod lies;
 mod places;
 mod process;
 mod random;

@@ -19,6 +19,7 @@ use dlpark::ffi::{
 
 use super::kept::keep;
 use super::lent::{Count, Counts};
+use super::lies::{Lie, nonsense, unusual};
 use super::random::Random;
 
 /// The two structs that a tensor travels in.
@@ -295,25 +296,12 @@ unsafe fn free_versioned(tensor: NonNull<DLManagedTensorVersioned>) {
 }
 
 /// What a tensor says of itself that is not so.
-pub struct Lie {
-    pub name: &'static str,
-    /// Whether nothing can be made of it. Else it may be something that a plugin reads.
-    pub is_nonsense: bool,
-    pub tell: fn(&mut Made),
-}
-
-const fn nonsense(name: &'static str, tell: fn(&mut Made)) -> Lie {
-    Lie { name, is_nonsense: true, tell }
-}
-
-const fn unusual(name: &'static str, tell: fn(&mut Made)) -> Lie {
-    Lie { name, is_nonsense: false, tell }
-}
+pub type TensorLie = Lie<fn(&mut Made)>;
 
 /// What lies about its struct as a whole, and only the versioned form has a place for.
-pub const LATER_VERSION: Lie = nonsense("of a version to come", |made| made.version.major = 99);
+pub const LATER_VERSION: TensorLie = nonsense("of a version to come", |made| made.version.major = 99);
 
-pub const LIES: [Lie; 20] = [
+pub const LIES: [TensorLie; 20] = [
     nonsense("of -1 dimensions", |made| made.tensor.ndim = -1),
     nonsense("of dimensions without number", |made| made.tensor.ndim = i32::MAX),
     nonsense("without a shape", |made| made.shape.clear()),

@@ -9,8 +9,7 @@ use crossdock::api::{
     Result, WriterHandle, abi,
 };
 use crossdock_arrays::{
-    Arrays, DataStream, DeviceBatch, DeviceStream, Level, export_schema, import_batch, import_schema, on_cpu,
-    validate,
+    Arrays, DataStream, DeviceBatch, DeviceStream, export_schema, import_batch, import_schema, on_cpu,
 };
 use crossdock_memory::Memory;
 
@@ -314,30 +313,6 @@ pub fn drain(stream: &mut BatchStreamHandle, call: &CallSettings, memory: &Memor
         batches.push(import_batch(batch, &schema, memory)?);
     }
     Ok(Read { schema, batches })
-}
-
-/// What is wrong with what the plugin makes of an input, if anything is. Its own errors are errors.
-pub fn looked_through(
-    ground: &Ground,
-    subject: &Subject,
-    call: &CallSettings,
-    format: &Format,
-    input: Input,
-) -> Result<Option<Error>> {
-    let mut stream = open(subject, call, format, input, None)?;
-    let schema: SchemaRef = match import_schema(&stream.schema()?) {
-        Ok(schema) => Arc::new(schema),
-        Err(error) => return Ok(Some(error)),
-    };
-    let memory = ground.session(Device::CPU).map_err(lost)?.memory();
-    while let Some(batch) = stream.next(call)? {
-        let imported = import_batch(batch, &schema, memory);
-        let valid = imported.and_then(|batch| validate(&batch, Level::Full, subject.stream()));
-        if let Err(error) = valid {
-            return Ok(Some(error));
-        }
-    }
-    Ok(None)
 }
 
 /// Reads all of an input.

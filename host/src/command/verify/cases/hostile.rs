@@ -1,14 +1,14 @@
 //! Bytes that somebody damaged, and those of strangers.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock::api::{CallSettings, Code, Device, Error, Format, Input, Result, Validate};
-use crossdock_arrays::{DeviceBatch, Level, import_batch, import_schema, validate};
+use crossdock::api::{CallSettings, Format, Input, Validate};
+use crossdock_arrays::{DeviceBatch, Level, validate};
 
 use super::super::case::{Case, Check, failed, skipped};
 use super::super::lent::Bytes;
+use super::super::lies::{judge, looked_through};
 use super::super::subject::{Ground, Subject, looked};
 use super::super::tour::{self, Read};
 use super::importer::written;
@@ -109,39 +109,11 @@ fn bytes(ground: &Ground) -> Check {
         for hostile in cut.into_iter().chain(changed) {
             let place = format!("'{}', {} hostile bytes", format.name, hostile.len());
             let source = Bytes { map: random.below(2) == 0, ..Bytes::of(&hostile) };
-            look_through(ground, &subject, format, asked.as_ref(), source)
-                .map_err(|error| failed(place, "batches that keep the specification, or an error", error))?;
+            let call = CallSettings { validate: Validate::Full, ..subject.call() };
+            let input = Input::Source(source.source());
+            let made = looked_through(ground, &subject, &call, format, asked.as_ref(), input);
+            judge(place, made, false)?;
         }
     }
     super::entry::nothing_left(subject.end(), "after hostile bytes")
-}
-
-/// An error is an answer, and none that its maker did not mean to give.
-fn answer<T>(result: Result<T>) -> Result<Option<T>> {
-    match result {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.code() == Code::PANICKED => Err(error),
-        Err(_) => Ok(None),
-    }
-}
-
-/// Reads what may be nonsense. Errors of the plugin are as they should be; those of what it gave are not.
-fn look_through(
-    ground: &Ground,
-    subject: &Subject,
-    format: &Format,
-    asked: Option<&SchemaRef>,
-    source: Bytes,
-) -> Result<()> {
-    let call = CallSettings { validate: Validate::Full, ..subject.call() };
-    let input = Input::Source(source.source());
-    let Some(mut stream) = answer(tour::open(subject, &call, format, input, asked))? else { return Ok(()) };
-    let Some(raw) = answer(stream.schema())? else { return Ok(()) };
-    let schema = Arc::new(import_schema(&raw)?);
-    let session = ground.session(Device::CPU).map_err(|_| Error::internal("no session"))?;
-    while let Some(Some(batch)) = answer(stream.next(&call))? {
-        let batch = import_batch(batch, &schema, session.memory())?;
-        validate(&batch, Level::Full, subject.stream())?;
-    }
-    Ok(())
 }
