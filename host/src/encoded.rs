@@ -1,7 +1,7 @@
 //! Encoded arrays that are not decoded yet: as bytes, and what they are.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, export_field, import_field_ref};
@@ -156,32 +156,6 @@ impl Session {
 
 fn untold(error: ApiError) -> Error {
     Error::data("cannot tell the types of an encoded array", error)
-}
-
-/// Types that plugins have read for a session, by what Vortex wrote: arrays repeat few, and reading one takes longer than
-/// decoding a small array.
-#[derive(Default)]
-pub(crate) struct VortexTypes(Mutex<HashMap<Vec<u8>, Field>>);
-
-impl VortexTypes {
-    /// So many are remembered, none of more bytes; nobody has more than that for long.
-    const MOST: usize = 256;
-    const MOST_BYTES: usize = 4096;
-
-    fn get(&self, dtype: &[u8]) -> Option<Field> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(dtype).cloned()
-    }
-
-    fn remember(&self, dtype: &[u8], field: &Field) {
-        if dtype.len() > Self::MOST_BYTES {
-            return;
-        }
-        let mut types = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if types.len() >= Self::MOST {
-            types.clear();
-        }
-        types.insert(dtype.to_vec(), field.clone());
-    }
 }
 
 /// The array with other types, of which the one of each node is asked for.

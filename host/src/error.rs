@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Code, Error as ApiError};
 
-use crate::load::Refused;
 use crate::policy::PolicyError;
+use crate::refusal::Refused;
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -11,7 +11,6 @@ use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::{Metadata, MetadataError};
 use crate::policy::Policy;
-use crate::session::SessionBuilder;
 use crate::traced::trace_from_environment;
 
 /// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
@@ -63,11 +62,6 @@ impl Host {
     /// Who holds what, and what was copied.
     pub fn ledger(&self) -> LedgerSnapshot {
         self.0.backend.ledger()
-    }
-
-    /// A session to be set up.
-    pub fn session(&self) -> SessionBuilder {
-        SessionBuilder::new(self.clone())
     }
 
     /// The plugins to use, in order of precedence.

@@ -6,11 +6,18 @@ use std::sync::Arc;
 
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
+use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, Result, SessionSettings, abi};
 
 use crate::janitor;
-use crate::session::WeakSession;
 use crate::traced;
+
+/// Decodes an array for a plugin's call: a batch of one column.
+pub(crate) type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> Result<Owned<abi::Batch>> + Send + Sync;
+
+/// The error of a [`Decoder`] whose session is closed.
+pub(crate) fn session_is_closed() -> Error {
+    Error::invalid_argument("the session that would decode the array is closed")
+}
 
 /// The host's own reference to one instance's host object.
 pub(crate) struct HostObject(Arc<Shared>);
@@ -22,7 +29,8 @@ struct Shared {
     log: abi::HostLog,
     session: abi::HostSession,
     decode: abi::HostDecode,
-    decoder: WeakSession,
+    /// `None` where nothing decodes.
+    decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
     plugin: String,
     /// Who listened on the thread that made the object: what the plugin says on threads of its own is heard there too.
@@ -40,7 +48,7 @@ impl HostObject {
         plugin: &str,
         account: Arc<Account>,
         settings: SessionSettings,
-        decoder: WeakSession,
+        decoder: Option<Arc<Decoder>>,
     ) -> Self {
         Self(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| Shared {
             abi: abi::Host {
@@ -181,15 +189,14 @@ unsafe extern "C" fn decode(
     // SAFETY: null, or the plugin's array, which it hands over.
     let array = unsafe { Owned::take(array) };
     let body = || {
-        let gone = || Error::invalid_argument("the session that would decode the array is closed");
         // SAFETY: null, or the field of the `Shared` that `private_data` points at, which the plugin keeps by a reference.
         let shared = unsafe { this.as_ref().and_then(|this| this.private_data.cast::<Shared>().as_ref()) };
-        let session = shared.and_then(|shared| shared.decoder.upgrade()).ok_or_else(gone)?;
+        let shared = shared.ok_or_else(session_is_closed)?;
+        let decoder = shared.decoder.as_ref().ok_or_else(session_is_closed)?;
         // SAFETY: the plugin's call, alive for this one, and its array, of which it vouches that the lists are as long as they
         // say.
         let (call, array) = unsafe { (Call::read(call)?, EncodedArray::from_raw(array)?) };
-        let decode = || session.decode_for_plugin(&call, array);
-        let batch = shared.ok_or_else(gone)?.account.called("decode", decode)?;
+        let batch = shared.account.called("decode", || decoder(&call, array))?;
         // SAFETY: the plugin's out parameter.
         unsafe { batch.put(out, "decode") }
     };
@@ -230,7 +237,7 @@ mod tests {
     fn object() -> HostObject {
         let account = Backend::builder().build().account("a plugin");
         let settings = SessionSettings { device: Device::CPU, memory_limit_bytes: 0, threads: 1 };
-        HostObject::new("a plugin", account, settings, WeakSession::default())
+        HostObject::new("a plugin", account, settings, None)
     }
 
     fn speak(object: &HostObject) {

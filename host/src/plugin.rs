@@ -4,19 +4,18 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_memory_backend::{Account, fork_count};
+use crossdock_memory_backend::{Account, Backend, fork_count};
 use crossdock_plugin_api::{
     EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
     SessionSettings,
 };
 
 use crate::error::{Error, Result};
-use crate::host_object::HostObject;
+use crate::host_object::{Decoder, HostObject};
 use crate::isolation::{Child, Remote};
-use crate::janitor::{self, Retired};
+use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
-use crate::session::WeakSession;
 use crate::traced::{self, Ended};
 
 /// An instance that a session made of a loaded plugin. Streams and writers that it opened share it; when the last of
@@ -34,27 +33,52 @@ pub struct Plugin {
     retired: ManuallyDrop<Retired>,
 }
 
+/// The instance and its host object, which the janitor destroys in the end.
+struct Retired {
+    // Dropped in this order: the instance's `destroy` may still use its host.
+    instance: Ended<Instance>,
+    host: HostObject,
+    /// How many references to the host object there were when the instance was made: ours and the instance's own.
+    /// Those beyond belong to what it lent out.
+    own_references: usize,
+    forks: u32,
+}
+
+impl janitor::Retired for Retired {
+    fn is_idle(&self) -> bool {
+        self.host.references() <= self.own_references
+    }
+
+    fn forks(&self) -> u32 {
+        self.forks
+    }
+
+    fn held(&self, backend: &Backend) -> Option<(String, usize)> {
+        let account = self.host.account();
+        let references = self.host.references().saturating_sub(self.own_references);
+        (references > 0 && account.is_of(backend)).then(|| (account.name().to_string(), references))
+    }
+}
+
 impl Plugin {
     /// Makes an instance and asks for its formats and encodings.
     pub(crate) fn create(
         loaded: Loaded,
         account: Arc<Account>,
         settings: SessionSettings,
-        session: WeakSession,
+        backend: &Backend,
+        decoder: Arc<Decoder>,
     ) -> Result<Arc<Self>, Refused> {
         let refuse = |error| Refusal::Create(error).of(&loaded.who);
         janitor::wait_for_room();
         let mark = loaded.first_run.as_ref().and_then(|first_run| first_run.begin("its first instance"));
-        let backend = session.upgrade().map(|session| session.host().backend().clone());
-        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, session);
+        let host = HostObject::new(&loaded.metadata.name, account.clone(), settings, Some(decoder));
         let mut process = None;
         let create = || match (&loaded.isolated, loaded.entry) {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
                 let handle = unsafe { Handle::retain(host.as_ptr()) }?;
-                let gone = || ApiError::invalid_argument("the session is closed");
-                let backend = backend.ok_or_else(gone)?;
-                let remote = Remote::create(isolated, &loaded.metadata.name, &backend, &handle, settings)?;
+                let remote = Remote::create(isolated, &loaded.metadata.name, backend, &handle, settings)?;
                 process = Some(Arc::downgrade(remote.process()));
                 Ok(Instance::of(remote))
             }
@@ -193,6 +217,6 @@ impl std::fmt::Display for Plugin {
 impl Drop for Plugin {
     fn drop(&mut self) {
         // SAFETY: taken once, here; the field is not used afterwards.
-        janitor::retire(unsafe { ManuallyDrop::take(&mut self.retired) });
+        janitor::retire(Box::new(unsafe { ManuallyDrop::take(&mut self.retired) }));
     }
 }

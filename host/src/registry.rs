@@ -6,12 +6,10 @@ use crossdock_plugin_api::Format;
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
+use crate::sink::STANDARD_OUTPUT;
 
 /// How much of an input is looked at to recognise it.
 pub(crate) const HEAD_BYTES: u64 = 4096;
-
-/// By which formats claim standard output, and users name it.
-pub(crate) const STANDARD_OUTPUT: &str = "-";
 
 /// A plugin, and which of its formats.
 #[derive(Clone)]

@@ -1,21 +1,20 @@
 //! A session: a device, settings, and plugin instances of its own.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
-    Call, CallSettings, CallStream, CancelFlag, Device, EncodedArray, Host as HostHandle, Owned,
-    Result as ApiResult, SessionSettings, Validate, abi,
+    CallSettings, CallStream, CancelFlag, Device, Host as HostHandle, SessionSettings, Validate,
 };
 
-use crate::encoded::VortexTypes;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::host_object::HostObject;
+use crate::host_object::{Decoder, HostObject, session_is_closed};
 use crate::instances::{Instances, List};
 use crate::plugin::Plugin;
 use crate::registry::Registry;
+use crate::vortex_types::VortexTypes;
 
 /// Where work happens. Clones are the same one; sessions do not disturb each other.
 #[derive(Clone)]
@@ -23,16 +22,6 @@ pub struct Session {
     inner: Arc<Inner>,
     /// Its own, or that of one piece of its work.
     cancel: CancelFlag,
-}
-
-/// A session that may be gone.
-#[derive(Clone, Default)]
-pub(crate) struct WeakSession(Weak<Inner>);
-
-impl WeakSession {
-    pub(crate) fn upgrade(&self) -> Option<Session> {
-        self.0.upgrade().map(|inner| Session { cancel: inner.call.cancel.clone(), inner })
-    }
 }
 
 struct Inner {
@@ -50,9 +39,6 @@ struct Inner {
     decoder: Option<Arc<Decoder>>,
 }
 
-/// Decodes an array for a plugin's call: a batch of one column.
-pub(crate) type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> ApiResult<Owned<abi::Batch>> + Send + Sync;
-
 /// How a [`Session`] is to be.
 pub struct SessionBuilder {
     host: Host,
@@ -63,12 +49,21 @@ pub struct SessionBuilder {
     decoder: Option<Arc<Decoder>>,
 }
 
-impl SessionBuilder {
-    pub(crate) fn new(host: Host) -> Self {
-        let (device, cancel) = (Device::CPU, CancelFlag::new());
-        Self { host, device, validate: None, byte_budget: 0, cancel, decoder: None }
+impl Host {
+    /// A session to be set up.
+    pub fn session(&self) -> SessionBuilder {
+        SessionBuilder {
+            host: self.clone(),
+            device: Device::CPU,
+            validate: None,
+            byte_budget: 0,
+            cancel: CancelFlag::new(),
+            decoder: None,
+        }
     }
+}
 
+impl SessionBuilder {
     /// Who decodes for its plugins in its place.
     pub(crate) fn decoder(mut self, decoder: Arc<Decoder>) -> Self {
         self.decoder = Some(decoder);
@@ -111,7 +106,7 @@ impl SessionBuilder {
             threads: self.host.threads(),
         };
         let account = self.host.backend().account("host");
-        let object = HostObject::new("host", account.clone(), settings, WeakSession::default());
+        let object = HostObject::new("host", account.clone(), settings, None);
         let device = |source| Error::Device { what: format!("cannot work on {}", self.device), source };
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) }.map_err(device)?;
@@ -181,15 +176,20 @@ impl Session {
     /// # Errors
     /// Only of this library's own making.
     pub fn host_handle(&self, name: &str) -> Result<HostHandle> {
-        let object =
-            HostObject::new(name, self.inner.host.backend().account(name), self.inner.settings, self.weak());
+        let account = self.inner.host.backend().account(name);
+        let object = HostObject::new(name, account, self.inner.settings, Some(self.decoder()));
         // SAFETY: the object is alive, and the handle retains it.
         let handle = unsafe { HostHandle::retain(object.as_ptr()) };
         handle.map_err(|error| Error::data("cannot lend the host", error))
     }
 
-    fn weak(&self) -> WeakSession {
-        WeakSession(Arc::downgrade(&self.inner))
+    /// Decodes arrays for plugins for as long as the session is open.
+    fn decoder(&self) -> Arc<Decoder> {
+        let session = Arc::downgrade(&self.inner);
+        Arc::new(move |call, array| {
+            let inner = session.upgrade().ok_or_else(session_is_closed)?;
+            Session { cancel: inner.call.cancel.clone(), inner }.decode_for_plugin(call, array)
+        })
     }
 
     pub(crate) fn other_decoder(&self) -> Option<&Decoder> {
@@ -307,7 +307,7 @@ impl Session {
     ) -> Result<Arc<Plugin>> {
         let loaded = self.inner.host.load(name)?;
         let account = self.inner.host.backend().account(account);
-        Plugin::create(loaded, account, settings, self.weak())
+        Plugin::create(loaded, account, settings, self.inner.host.backend(), self.decoder())
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 

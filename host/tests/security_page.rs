@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{policy, temporary};
 
 const PAGE: &str = include_str!("../../docs/security.md");
-const REFUSALS: &str = include_str!("../src/load/refusal.rs");
+const REFUSALS: &str = include_str!("../src/refusal.rs");
 
 #[test]
 fn the_policy_on_the_page_is_one_and_has_every_key() {

@@ -21,7 +21,6 @@ use super::rooms::{Rooms, Streams};
 use super::shared::{Incoming, Outgoing};
 use super::wire::{Answer, CallParts, FormatParts, OperatorParts, Order, SinkParts};
 use crate::host_object::HostObject;
-use crate::session::WeakSession;
 
 /// An instance in another process.
 pub struct Remote {
@@ -108,7 +107,7 @@ impl Remote {
         let rooms = |device| {
             let account = backend.account(&format!("{name} (its process)"));
             // One of its own: the process may outlive this instance.
-            let object = HostObject::new(name, account.clone(), settings, WeakSession::default());
+            let object = HostObject::new(name, account.clone(), settings, None);
             // SAFETY: the object is alive, and the handle retains it.
             let memory = Memory::from_host(&unsafe { Host::retain(object.as_ptr()) }?)?;
             Ok(Rooms::new(backend.clone(), account, memory.default_stream(device)?))

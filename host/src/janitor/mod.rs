@@ -12,10 +12,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_memory_backend::{Backend, before_exit, fork_count};
-use crossdock_plugin_api::Instance;
-
-use crate::host_object::HostObject;
-use crate::traced::Ended;
 use waiting::{Counted, Waiting};
 
 /// With so many instances yet to be destroyed, whoever makes another waits: threads that make them faster than one thread
@@ -25,28 +21,28 @@ const MOST_IDLE: usize = 64;
 const ONE_WITHIN: Duration = Duration::from_secs(1);
 const ROOM_WITHIN: Duration = Duration::from_secs(10);
 
-/// An instance whose handle is closed.
-pub(crate) struct Retired {
-    // Dropped in this order: the instance's `destroy` may still use its host.
-    pub(crate) instance: Ended<Instance>,
-    pub(crate) host: HostObject,
-    /// How many references to the host object there were when the instance was made: ours and the instance's own.
-    /// Those beyond belong to what it lent out.
-    pub(crate) own_references: usize,
+/// An instance whose handle is closed. Dropping it destroys the instance.
+pub(crate) trait Retired: Send {
+    /// Whether nothing that it lent out is alive.
+    fn is_idle(&self) -> bool;
+
     /// The process that made it ([`fork_count`]): a forked child's copy is not its own to destroy.
-    pub(crate) forks: u32,
+    fn forks(&self) -> u32;
+
+    /// By what account over this memory references are held that are not the instance's own, and how many.
+    fn held(&self, backend: &Backend) -> Option<(String, usize)>;
 }
 
-impl Counted for Retired {
+impl Counted for Box<dyn Retired> {
     fn is_idle(&self) -> bool {
-        self.host.references() <= self.own_references
+        (**self).is_idle()
     }
 }
 
 struct Janitor {
     /// Of the process whose it is ([`fork_count`]).
     forks: u32,
-    retired: Waiting<Retired>,
+    retired: Waiting<Box<dyn Retired>>,
     is_started: Mutex<bool>,
     thread: OnceLock<libc::pthread_t>,
 }
@@ -88,8 +84,8 @@ impl Janitor {
 }
 
 /// Destroys the instance as soon as nothing that it lent out is alive.
-pub(crate) fn retire(retired: Retired) {
-    if retired.forks != fork_count() {
+pub(crate) fn retire(retired: Box<dyn Retired>) {
+    if retired.forks() != fork_count() {
         std::mem::forget(retired);
         return;
     }
@@ -130,11 +126,7 @@ pub(crate) fn settle_within(time: Duration) {
 /// Instances over this memory that are not destroyed, for somebody still holds what they lent out, or a reference that they took: by
 /// what account, and how many such references.
 pub(crate) fn held(backend: &Backend) -> Vec<(String, usize)> {
-    janitor().retired.ask(|retired| {
-        let account = retired.host.account();
-        let references = retired.host.references().saturating_sub(retired.own_references);
-        (references > 0 && account.is_of(backend)).then(|| (account.name().to_string(), references))
-    })
+    janitor().retired.ask(|retired| retired.held(backend))
 }
 
 fn settle_until(until: Option<Instant>) {
@@ -144,7 +136,7 @@ fn settle_until(until: Option<Instant>) {
 }
 
 /// What the janitor's thread has before it, for others to wait for: not for that thread itself, and not where there is none.
-fn theirs() -> Option<&'static Waiting<Retired>> {
+fn theirs() -> Option<&'static Waiting<Box<dyn Retired>>> {
     let janitor = janitor();
     // A plugin may end the process while it is being destroyed.
     if janitor.thread.get() == Some(&this_thread()) {

@@ -2,8 +2,8 @@
 
 use crossdock_plugin_api::abi;
 
-use super::Refusal;
 use crate::metadata::{Entry, Metadata};
+use crate::refusal::Refusal;
 
 /// The host's ABI version, as plugins' ranges are held against it.
 pub fn host_abi() -> semver::Version {

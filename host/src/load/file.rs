@@ -6,12 +6,11 @@ use std::sync::Arc;
 
 use super::image::Content;
 use super::quarantine::FirstRun;
-use super::{
-    Checked, Inspection, Load, Refusal, Refused, checks, needs, permission, sealed, signature, trust,
-};
+use super::{Checked, Inspection, Load, Refusal, Refused, checks, needs, permission, sealed, signature};
 use crate::error::{Error, Result};
 use crate::metadata::Reading;
 use crate::policy::Policy;
+use crate::trust;
 
 /// A file that may be a plugin.
 #[derive(Clone, Debug)]

@@ -10,10 +10,8 @@ mod linked;
 mod needs;
 mod permission;
 pub(crate) mod quarantine;
-mod refusal;
 mod sealed;
 mod signature;
-pub(crate) mod trust;
 
 use std::sync::Arc;
 
@@ -25,11 +23,12 @@ pub(crate) use file::Handed;
 pub use file::PluginFile;
 pub use linked::LinkedPlugin;
 pub use needs::is_system_library;
-pub use refusal::{FAILED, Refusal, Refused};
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use signature::signature_in;
 pub use signature::{Fingerprint, Signature, signature_file};
+
+pub use crate::refusal::{FAILED, Refusal, Refused};
 
 use crate::isolation::Isolated;
 use crate::metadata::{Metadata, Needs};

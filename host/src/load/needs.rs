@@ -2,28 +2,9 @@
 
 use std::ffi::CStr;
 
-use super::Refusal;
 use crate::metadata::{Metadata, Needs, parse_version};
 use crate::policy::Policy;
-
-/// Every process has these or may: the C library and the loader, what compilers add of their own, and the CUDA driver.
-pub(super) const SYSTEM_LIBRARIES: [&str; 15] = [
-    "libc.so.6",
-    "libm.so.6",
-    "libmvec.so.1",
-    "libdl.so.2",
-    "libpthread.so.0",
-    "librt.so.1",
-    "libresolv.so.2",
-    "libutil.so.1",
-    "ld-linux-x86-64.so.2",
-    "ld-linux-aarch64.so.1",
-    "libgcc_s.so.1",
-    "libstdc++.so.6",
-    "libatomic.so.1",
-    "libgomp.so.1",
-    "libcuda.so.1",
-];
+use crate::refusal::{Refusal, SYSTEM_LIBRARIES};
 
 /// Whether a plugin may need this library whatever the policy is.
 pub fn is_system_library(name: &str) -> bool {

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::{Fingerprint, Refusal, trust};
+use super::Fingerprint;
 use crate::policy::{Allowed, Lock, Policy, Sha256};
+use crate::refusal::Refusal;
+use crate::trust;
 
 /// Its name and its bytes, which are known wherever the policy asks for them.
 pub(super) fn check_identity(

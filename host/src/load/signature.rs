@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 use minisign_verify as minisign;
 
-use super::{Refusal, sealed, trust};
+use super::sealed;
 use crate::hash::{Hasher, Sha256};
 use crate::policy::{Key, Policy};
+use crate::refusal::Refusal;
+use crate::trust;
 
 /// No signature file is longer: four lines, of which two are comments.
 const LIMIT_BYTES: u64 = 64 << 10;

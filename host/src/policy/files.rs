@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::{Policy, PolicyError, text};
 use crate::environment::Environment;
-use crate::load::{Refusal, trust};
+use crate::refusal::Refusal;
+use crate::trust;
 
 /// The environment variable with the path of the policy to use.
 pub const POLICY_VARIABLE: &str = "CROSSDOCK_POLICY";

@@ -1,14 +1,10 @@
 //! Lock files: the plugins of one moment, by their hashes.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyError, Sha256, files, text};
-use crate::error::{Error, Result};
-use crate::sink::{Output, OutputFile};
 
 /// What the only version of the format that there is calls itself.
 const VERSION: u32 = 1;
@@ -78,21 +74,9 @@ impl Lock {
         Self { file: file.into(), plugins }
     }
 
-    /// Writes its file, whole or not at all.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(&self) -> Result<()> {
-        let failed =
-            |error: std::io::Error| Error::io(format!("cannot write '{}'", self.file.display()), error);
+    /// The content of its file.
+    pub(crate) fn to_text(&self) -> Result<String, toml::ser::Error> {
         let written = Written { version: VERSION, plugins: self.plugins.clone() };
-        let body = toml::to_string(&written).map_err(|error| failed(std::io::Error::other(error)))?;
-        let output = Output::File(OutputFile::create(&self.file)?);
-        let write = output.sink().write(format!("{HEADING}{body}").as_bytes());
-        write.map_err(|error| failed(std::io::Error::other(error)))?;
-        output.commit()?;
-        // Whoever may write it decides what runs, and is not to be a group only for the sake of somebody's umask.
-        let mode = std::fs::metadata(&self.file).map_err(failed)?.permissions().mode();
-        std::fs::set_permissions(&self.file, Permissions::from_mode(mode & 0o755)).map_err(failed)
+        toml::to_string(&written).map(|body| format!("{HEADING}{body}"))
     }
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Allowed, Isolation, Key, Lock, Policy};
 use crate::isolation::{Program, Which};
-use crate::load::Refusal;
+use crate::refusal::Refusal;
 
 /// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
 #[derive(Debug, thiserror::Error)]

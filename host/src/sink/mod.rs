@@ -16,6 +16,9 @@ pub use vec::VecSink;
 
 use crate::error::Result;
 
+/// By which formats claim standard output, and users name it.
+pub(crate) const STANDARD_OUTPUT: &str = "-";
+
 /// Where output goes. Dropped without [`Output::commit`], it leaves no file behind.
 pub enum Output {
     /// A file that does not exist yet, or is to be replaced.
@@ -72,7 +75,7 @@ impl Output {
     /// By what its format is known: the path, or "-" for standard output.
     pub fn target(&self) -> &str {
         match self {
-            Self::Stream(stream) if stream.is_stdout() => crate::registry::STANDARD_OUTPUT,
+            Self::Stream(stream) if stream.is_stdout() => STANDARD_OUTPUT,
             _ => self.name(),
         }
     }

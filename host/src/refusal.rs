@@ -5,11 +5,29 @@ use std::path::PathBuf;
 
 use crossdock_plugin_api::abi;
 
-use super::needs::SYSTEM_LIBRARIES;
 use crate::metadata::MetadataError;
 
 /// What stands in a reason's place where a plugin was not refused, and cannot be had all the same.
 pub const FAILED: &str = "failed";
+
+/// Every process has these or may: the C library and the loader, what compilers add of their own, and the CUDA driver.
+pub(crate) const SYSTEM_LIBRARIES: [&str; 15] = [
+    "libc.so.6",
+    "libm.so.6",
+    "libmvec.so.1",
+    "libdl.so.2",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libresolv.so.2",
+    "libutil.so.1",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+    "libgcc_s.so.1",
+    "libstdc++.so.6",
+    "libatomic.so.1",
+    "libgomp.so.1",
+    "libcuda.so.1",
+];
 
 /// A candidate that was refused, and why.
 #[derive(Debug, thiserror::Error)]

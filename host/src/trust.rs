@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::Refusal;
+use crate::refusal::Refusal;
 
 const GROUP_OR_OTHERS_WRITE: u32 = 0o022;
 const OTHERS_WRITE: u32 = 0o002;
@@ -30,7 +30,7 @@ fn missing_or_unreadable(error: std::io::Error) -> Refusal {
 }
 
 /// Where an open file lies, whatever was put in the place of its path since. A deleted one's has a note to that effect.
-pub(super) fn place(file: &File) -> std::io::Result<PathBuf> {
+pub(crate) fn place(file: &File) -> std::io::Result<PathBuf> {
     std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
