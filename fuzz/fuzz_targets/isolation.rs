@@ -51,7 +51,8 @@ fuzz_target!(|bytes: &[u8]| {
     let (session, listener) = SESSION.get_or_init(|| {
         let interfaces = "crossdock.importer/1 crossdock.encoding/1";
         let session = crossdock_fuzz::session("encodings", interfaces, &ENTRY);
-        let listener = Listener::new(&session).expect("the session has the device");
+        let host = session.host_handle("a stranger").expect("a session lends its host");
+        let listener = Listener::new(host).expect("the session has the device");
         (session, listener)
     });
     let said = says(session, &mut listener.conversation(), &mut Bytes(bytes));

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::environment::Environment;
+use crossdock_isolation::Environment;
+
 use crate::load::{Handed, LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
 use crate::metadata::Metadata;
 use crate::policy::Policy;

@@ -4,15 +4,13 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Arc;
 
+use crossdock_isolation::{Decoder, heard};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::door::Poison;
-use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, Result, SessionSettings, abi};
+use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
 use crate::janitor;
 use crate::traced;
-
-/// Decodes an array for a plugin's call: a batch of one column.
-pub(crate) type Decoder = dyn Fn(&Call<'_>, EncodedArray) -> Result<Owned<abi::Batch>> + Send + Sync;
 
 /// The error of a [`Decoder`] whose session is closed.
 pub(crate) fn session_is_closed() -> Error {
@@ -145,17 +143,6 @@ impl Shared {
         } else {
             std::ptr::null()
         }
-    }
-}
-
-/// A plugin said this, at one of the levels of crossdock.h.
-pub(crate) fn heard(plugin: &str, level: i32, message: &str) {
-    match level {
-        abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
-        abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
-        abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
-        abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
-        _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
     }
 }
 

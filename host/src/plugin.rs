@@ -1,9 +1,10 @@
 //! A plugin's instance in a session, with its formats, and its orderly end.
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 
+use crossdock_isolation::{Decoder, Process, Remote};
 use crossdock_memory_backend::{Account, Backend, fork_count};
 use crossdock_plugin_api::{
     EncodingHandle, Error as ApiError, ExporterHandle, Format, Host as Handle, ImporterHandle, Instance,
@@ -11,8 +12,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::error::{Error, Result};
-use crate::host_object::{Decoder, HostObject};
-use crate::isolation::{Child, Remote};
+use crate::host_object::HostObject;
 use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::Metadata;
@@ -29,7 +29,7 @@ pub struct Plugin {
     /// Whether it has said that it panicked: nothing more is to be had of it.
     poisoned: AtomicBool,
     /// Where it runs, if not here.
-    process: Option<Weak<Child>>,
+    process: Option<Process>,
     retired: ManuallyDrop<Retired>,
 }
 
@@ -78,8 +78,14 @@ impl Plugin {
             (Some(isolated), _) => {
                 // SAFETY: the object is alive.
                 let handle = unsafe { Handle::retain(host.as_ptr()) }?;
-                let remote = Remote::create(isolated, &loaded.metadata.name, backend, &handle, settings)?;
-                process = Some(Arc::downgrade(remote.process()));
+                let name = &loaded.metadata.name;
+                let lend = |account| {
+                    let object = HostObject::new(name, account, settings, None);
+                    // SAFETY: the object is alive, and the handle retains it.
+                    unsafe { Handle::retain(object.as_ptr()) }
+                };
+                let remote = Remote::create(isolated, name, backend, &handle, settings, lend)?;
+                process = Some(remote.process());
                 Ok(Instance::of(remote))
             }
             // SAFETY: the entry passed the load checks and its code stays mapped; `Retired` keeps the host object until the
@@ -187,8 +193,7 @@ impl Plugin {
 
     /// Whether it panicked, or its process has ended.
     pub(crate) fn is_poisoned(&self) -> bool {
-        let is_gone = |process: &Weak<Child>| process.upgrade().is_some_and(|process| !process.is_there());
-        self.poisoned.load(Ordering::Relaxed) || self.process.as_ref().is_some_and(is_gone)
+        self.poisoned.load(Ordering::Relaxed) || self.process.as_ref().is_some_and(Process::has_ended)
     }
 
     /// Notes what an error that it reported says of it.

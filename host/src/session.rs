@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crossdock_isolation::Decoder;
 use crossdock_memory::{Memory, Stream};
 use crossdock_memory_backend::Account;
 use crossdock_plugin_api::{
@@ -10,7 +11,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::host_object::{Decoder, HostObject, session_is_closed};
+use crate::host_object::{HostObject, session_is_closed};
 use crate::instances::{Instances, List};
 use crate::plugin::Plugin;
 use crate::registry::Registry;

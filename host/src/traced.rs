@@ -8,10 +8,10 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use crossdock_isolation::Environment;
 use crossdock_memory_backend::{Account, Trace, note_bytes};
 use crossdock_plugin_api::{ByteSink, ByteSource, Owned, Progress, Result as ApiResult, abi};
 
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 
 /// The environment variable that names a file to record calls of and by plugins in, those of all hosts of a process.

@@ -27,7 +27,6 @@ use run::{Link, run};
 
 use crate::error::{Error, Result};
 use crate::instances::Instances;
-use crate::isolation;
 use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::traced::{self, Maker};
@@ -156,7 +155,7 @@ impl Session {
     ) -> ApiResult<DeviceBatch> {
         let plugins = self.plugins_for(&array);
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
-            array = isolation::share(array)?;
+            array = crossdock_isolation::share(array)?;
         }
         let steps = plan(&array, call.device, &plugins, self.most_bytes())?;
         stage(&mut array, &steps, stream.memory())?;

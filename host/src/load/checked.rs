@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use crossdock_isolation::Isolated;
 use crossdock_plugin_api::abi;
 
 use super::image::Content;
 use super::quarantine::FirstRun;
 use super::{Loaded, Refusal, Refused, checks};
-use crate::isolation::{Isolated, Isolation};
 use crate::metadata::{Entry, Metadata};
+use crate::policy::Isolation;
 
 /// A plugin that passed every check that needs none of its code. A file is held open, or copied where its policy asks what
 /// is in it: what is loaded is what was checked.
@@ -79,7 +80,9 @@ impl Code {
         let (content, entry_bytes, first_run) = match self {
             Self::Linked(entry) => return Ok((Some(entry), None, None)),
             Self::Isolated(content, isolation) => {
-                let isolated = Isolated::new(who.to_owned(), content.into_sealed()?, isolation);
+                let Isolation { program, silence, cgroup, .. } = isolation;
+                let isolated =
+                    Isolated::new(who.to_owned(), content.into_sealed()?, program, silence, cgroup);
                 return Ok((None, Some(Arc::new(isolated)), None));
             }
             Self::File { content, entry_bytes, first_run } => (content, entry_bytes, first_run),

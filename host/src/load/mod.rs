@@ -15,6 +15,7 @@ mod signature;
 
 use std::sync::Arc;
 
+use crossdock_isolation::Isolated;
 use crossdock_plugin_api::abi;
 
 pub use checked::Checked;
@@ -30,7 +31,6 @@ pub use signature::{Fingerprint, Signature, signature_file};
 
 pub use crate::refusal::{FAILED, Refusal, Refused};
 
-use crate::isolation::Isolated;
 use crate::metadata::{Metadata, Needs};
 use quarantine::FirstRun;
 

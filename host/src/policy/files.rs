@@ -3,8 +3,9 @@
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
+use crossdock_isolation::Environment;
+
 use super::{Policy, PolicyError, text};
-use crate::environment::Environment;
 use crate::refusal::Refusal;
 use crate::trust;
 

@@ -1,6 +1,7 @@
 //! What a host may load: a policy, which a program makes or a file says (docs/security.md).
 
 mod files;
+mod isolation;
 mod lock;
 mod text;
 
@@ -9,8 +10,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use crate::hash::Sha256;
-pub use crate::isolation::Isolation;
 pub use files::POLICY_VARIABLE;
+pub use isolation::{Isolation, Which};
 pub use lock::{Lock, Locked};
 pub use text::PolicyError;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crossdock_isolation::Program;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{Allowed, Isolation, Key, Lock, Policy};
-use crate::isolation::{Program, Which};
+use super::{Allowed, Isolation, Key, Lock, Policy, Which};
 use crate::refusal::Refusal;
 
 /// Why a policy, or the lock file that it names, is not used; then nothing is loaded.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crossdock_isolation::read_from;
 use crossdock_plugin_api::{ByteSource, Result};
 
 /// Bytes that somebody owns, and that stay where they are.
@@ -31,14 +32,6 @@ impl From<&'static [u8]> for Bytes {
     fn from(bytes: &'static [u8]) -> Self {
         Self::Static(bytes)
     }
-}
-
-/// What a source of these bytes reads at `offset`: how many bytes of `to` were filled, fewer only at the end.
-pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
-    let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
-    let n = rest.len().min(to.len());
-    to[..n].copy_from_slice(&rest[..n]);
-    n
 }
 
 /// Bytes in memory. Importers may use them in place.

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use crossdock_isolation::Mapping;
 use crossdock_plugin_api::{ByteSource, Error as ApiError, Result as ApiResult};
 
-use super::mapping::Mapping;
 use crate::error::{Error, Result};
 
 /// A regular file of the length that it had when it was opened.

@@ -2,7 +2,6 @@
 
 mod bytes;
 mod file;
-mod mapping;
 mod pipe;
 
 use std::io::Seek;
@@ -12,9 +11,9 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{ByteSource, CancelFlag};
 
-pub use bytes::{Bytes, BytesSource, read_from};
+pub use bytes::{Bytes, BytesSource};
+pub use crossdock_isolation::read_from;
 pub use file::FileSource;
-pub(crate) use mapping::{Allowance, Mapping, OpenFile};
 pub use pipe::PipeSource;
 
 use crate::error::{Error, Result};

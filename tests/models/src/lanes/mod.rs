@@ -2,7 +2,7 @@
 //!
 //! Nobody's time is ever over here, so that who is not woken blocks for good.
 
-#[path = "../../../../host/src/isolation/places.rs"]
+#[path = "../../../../isolation/src/places.rs"]
 #[expect(dead_code, reason = "what no model needs of it")]
 mod places;
 mod sync;

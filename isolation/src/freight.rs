@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, SchemaRef};
+use arrow_schema::{DataType, Schema, SchemaRef};
 use crossdock_arrays::layout::{BufferKind, Layout, layout};
-use crossdock_arrays::{DeviceArray, DeviceBatch, import_schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, import_field_ref, import_schema};
 use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
 use crossdock_plugin_api::encoded::blob::schema;
 use crossdock_plugin_api::{
@@ -12,10 +12,10 @@ use crossdock_plugin_api::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::rooms::Streams;
-use super::shared::{Incoming, Outgoing, Place};
-use super::wire::DeviceParts;
-use crate::source::Mapping;
+use crate::device_parts::DeviceParts;
+use crate::mapping::Mapping;
+use crate::rooms::Streams;
+use crate::shared::{Incoming, Outgoing, Place};
 
 /// A batch of a schema that both sides know.
 #[derive(Serialize, Deserialize)]
@@ -75,6 +75,13 @@ pub fn read_schema(bytes: &[u8]) -> Result<(Owned<abi::ArrowSchema>, SchemaRef)>
     let raw = schema::read(bytes)?;
     let known = Arc::new(import_schema(&raw)?);
     Ok((raw, known))
+}
+
+/// Of the one column that a node decodes to.
+pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
+    // SAFETY: a node's schema, which lives as long as its array.
+    let field = unsafe { import_field_ref(node.schema()?) }?;
+    Ok(Arc::new(Schema::new(vec![field])))
 }
 
 impl BatchParts {
@@ -318,16 +325,16 @@ fn size(n: u64) -> Result<usize> {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::sync::Mutex;
 
     use arrow_schema::{Field, Schema};
     use crossdock_arrays::first_difference;
     use crossdock_test_support::TestHost;
 
-    use super::super::rooms::{Lender, Lent, fill};
     use super::*;
-    use crate::source::Allowance;
+    use crate::mapping::Allowance;
+    use crate::rooms::{Lender, Lent, fill};
 
     const ROWS: usize = 1 << 20;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// A whole file, mapped for reading.
-pub(crate) struct Mapping {
+pub struct Mapping {
     /// To send it on; not kept open of too many.
     file: Option<Arc<OpenFile>>,
     id: Id,
@@ -19,11 +19,11 @@ pub(crate) struct Mapping {
     /// Given back once it is no more.
     counted: Option<Counted>,
     /// Whether somebody is about to take its pages out of the process.
-    pub(super) trimming: AtomicBool,
+    pub trimming: AtomicBool,
 }
 
 /// A file that is mapped.
-pub(crate) struct OpenFile {
+pub struct OpenFile {
     file: Arc<File>,
     _kept: Option<Kept>,
 }
@@ -59,11 +59,12 @@ impl Drop for Kept {
 /// How many more files that one plugin sent may be mapped at once. A process has room for 65,530 mappings, of whatever kind, where the
 /// system is not told otherwise.
 #[derive(Clone)]
-pub(crate) struct Allowance(Arc<AtomicUsize>);
+pub struct Allowance(Arc<AtomicUsize>);
 
 impl Allowance {
     const MOST: usize = 16_384;
 
+    /// So many.
     pub fn of(files: usize) -> Self {
         Self(Arc::new(AtomicUsize::new(files)))
     }
@@ -97,6 +98,14 @@ impl Drop for Counted {
     fn drop(&mut self) {
         self.0.0.fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// What a source of these bytes reads at `offset`: how many bytes of `to` were filled, fewer only at the end.
+pub fn read_from(bytes: &[u8], offset: u64, to: &mut [u8]) -> usize {
+    let rest = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..)).unwrap_or_default();
+    let n = rest.len().min(to.len());
+    to[..n].copy_from_slice(&rest[..n]);
+    n
 }
 
 /// By which a file is known while it is open, or mapped: device and inode.
@@ -179,6 +188,7 @@ impl Mapping {
         mapping.file.clone().filter(|_| is_in).map(|file| (file, offset as u64))
     }
 
+    /// All of the file.
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `bytes` bytes are mapped readable until `self` is dropped. That nobody cuts the file short meanwhile
         // is the documented duty of those who write to it; what they overwrite shows through as other bytes, which
@@ -187,7 +197,7 @@ impl Mapping {
     }
 
     /// Takes its pages out of this process.
-    pub(super) fn trim(&self) {
+    pub fn trim(&self) {
         // SAFETY: a read-only mapping of a file: dropping its pages changes no content, they are read again when
         // needed. The answer does not matter.
         unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };

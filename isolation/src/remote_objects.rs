@@ -6,11 +6,11 @@ use arrow_schema::SchemaRef;
 use crossdock_arrays::{export_schema, import_batch};
 use crossdock_plugin_api::{BatchStream, BatchWriter, Call, Capsule, Map, Owned, Result, Source, abi};
 
-use super::child::Child;
-use super::freight::{BatchParts, read_schema};
-use super::remote::{Place, strange};
-use super::shared::Outgoing;
-use super::wire::{Answer, InputParts, Order};
+use crate::child::Child;
+use crate::freight::{BatchParts, read_schema};
+use crate::remote_place::{Place, strange};
+use crate::shared::Outgoing;
+use crate::wire::{Answer, InputParts, Order};
 
 /// What is read there, for as long as it is: the mapping too, in which what comes back may lie.
 pub struct Handed {

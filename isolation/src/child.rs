@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossdock_memory::Stream;
@@ -17,15 +17,16 @@ use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 use rustix::fs::{OFlags, fcntl_setfl};
 
-use super::cgroup::Group;
-use super::desk::{Desk, Progress, Threads};
-use super::lanes::Lanes;
-use super::link::{Lane, Message, fits};
-use super::rooms::{Lender, RoomParts, Rooms};
-use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
-use super::{DEVICE_VARIABLE, Program};
-use crate::source::Allowance;
+use crate::cgroup::Group;
+use crate::desk::{Desk, Progress, Threads};
+use crate::lanes::Lanes;
+use crate::link::{Lane, Message, STALL, fits};
+use crate::locks::lock;
+use crate::mapping::Allowance;
+use crate::program::{DEVICE_VARIABLE, Program};
+use crate::rooms::{Lender, RoomParts, Rooms};
+use crate::shared::{Incoming, Outgoing};
+use crate::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
 
 /// A process that was told to end a call, or to end, has so long for it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -33,9 +34,6 @@ const GRACE: Duration = Duration::from_secs(2);
 const RELEASE: Duration = Duration::from_secs(10);
 /// How long a driver takes to start at most, before it counts as a hang.
 const START: Duration = Duration::from_secs(60);
-/// What is on its way to or from a process takes no longer.
-pub const STALL: Duration = Duration::from_secs(60);
-
 /// A running process.
 pub struct Child {
     who: String,
@@ -74,10 +72,6 @@ impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
-}
-
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Child {

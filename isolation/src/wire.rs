@@ -12,9 +12,10 @@ use crossdock_plugin_api::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::freight::{BatchParts, TreeParts};
-use super::rooms::RoomParts;
-use super::shared::Place;
+use crate::device_parts::DeviceParts;
+use crate::freight::{BatchParts, TreeParts};
+use crate::rooms::RoomParts;
+use crate::shared::Place;
 
 /// Without an answer, over the control socket; an empty message comes with a lane.
 #[derive(Serialize, Deserialize)]
@@ -238,12 +239,6 @@ pub struct Settings {
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
-pub struct DeviceParts {
-    r#type: i32,
-    id: i64,
-}
-
-#[derive(Clone, Copy, Serialize, Deserialize)]
 pub struct CallParts {
     pub number: u64,
     pub device: DeviceParts,
@@ -316,18 +311,6 @@ impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let error = Self::new(Code(failure.code), failure.message);
         failure.details.into_iter().fold(error, Self::with_details)
-    }
-}
-
-impl From<Device> for DeviceParts {
-    fn from(device: Device) -> Self {
-        Self { r#type: device.r#type, id: device.id }
-    }
-}
-
-impl From<DeviceParts> for Device {
-    fn from(device: DeviceParts) -> Self {
-        Self::from_arrow(device.r#type, device.id)
     }
 }
 

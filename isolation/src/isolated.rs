@@ -2,23 +2,28 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Device, Result};
 
-use super::Isolation;
-use super::cgroup::Group;
-use super::child::{Child, lock};
-use super::rooms::Rooms;
-use super::wire::Order;
-use crate::source::Allowance;
+use crate::cgroup::Group;
+use crate::child::Child;
+use crate::locks::lock;
+use crate::mapping::Allowance;
+use crate::program::Program;
+use crate::rooms::Rooms;
+use crate::wire::Order;
 
 /// A plugin with one process for all of its instances in a host that work on the same device, and a new one after its end.
 pub struct Isolated {
     who: String,
     file: File,
-    isolation: Isolation,
+    program: Option<Program>,
+    silence: Option<Duration>,
+    cgroup: Option<PathBuf>,
     /// By the device that they have.
     running: Mutex<HashMap<Option<Device>, Weak<Child>>>,
     /// For all of them, and for what is left of those that are gone.
@@ -26,12 +31,23 @@ pub struct Isolated {
 }
 
 impl Isolated {
-    pub fn new(who: String, file: File, isolation: Isolation) -> Self {
-        Self { who, file, isolation, running: Mutex::default(), allowed: Allowance::default() }
+    /// The plugin in this file, which `who` is called in messages, and what runs it: `program`, else what
+    /// [`serve_with`] names. A process that gives no sign of life for as long as `silence` in a call is ended; with `cgroup` each
+    /// has a control group below that one.
+    ///
+    /// [`serve_with`]: crate::serve_with
+    pub fn new(
+        who: String,
+        file: File,
+        program: Option<Program>,
+        silence: Option<Duration>,
+        cgroup: Option<PathBuf>,
+    ) -> Self {
+        Self { who, file, program, silence, cgroup, running: Mutex::default(), allowed: Allowance::default() }
     }
 
     /// Its process for a device: the one that runs, or a new one, with the rooms that `make` makes for it.
-    pub fn child(
+    pub(crate) fn child(
         &self,
         device: Option<Device>,
         memory_limit_bytes: u64,
@@ -44,11 +60,12 @@ impl Isolated {
         if let Some(child) = there.filter(|child| child.is_there()) {
             return Ok(child);
         }
-        let (program, rooms) = (self.isolation.program()?, device.map(make).transpose()?.map(Arc::new));
-        let group = self.isolation.cgroup.as_deref();
+        let (program, rooms) =
+            (Program::to_start(self.program.as_ref())?, device.map(make).transpose()?.map(Arc::new));
+        let group = self.cgroup.as_deref();
         let group =
             group.map(|parent| Group::new(parent, memory_limit_bytes, device.is_some())).transpose()?;
-        let (who, silence) = (self.who.clone(), self.isolation.silence);
+        let (who, silence) = (self.who.clone(), self.silence);
         let allowed = self.allowed.clone();
         let child = Child::start(who, &program, group, silence, rooms, trace.cloned(), allowed)?;
         let child = Arc::new(child);

@@ -1,26 +1,25 @@
 //! A plugin whose code runs in another process: what the host has in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use arrow_schema::{Schema, SchemaRef};
-use crossdock_arrays::{DeviceBatch, Level, export_batch, import_batch, import_field_ref, validate};
+use crossdock_arrays::import_batch;
 use crossdock_memory::Memory;
-use crossdock_memory_backend::Backend;
+use crossdock_memory_backend::{Account, Backend};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
 };
 
-use super::child::Child;
-use super::desk::Decoding;
-use super::freight::{BatchParts, TreeParts, write_schema};
-use super::isolated::Isolated;
-use super::remote_objects::{RemoteStream, RemoteWriter, handed};
-use super::rooms::{Rooms, Streams};
-use super::shared::{Incoming, Outgoing};
-use super::wire::{Answer, CallParts, FormatParts, OperatorParts, Order, SinkParts};
-use crate::host_object::HostObject;
+use crate::child::Child;
+use crate::desk::Decoding;
+use crate::freight::{BatchParts, TreeParts, column_schema, write_schema};
+use crate::isolated::Isolated;
+use crate::remote_objects::{RemoteStream, RemoteWriter, handed};
+use crate::remote_place::{Place, strange};
+use crate::rooms::{Rooms, Streams};
+use crate::shared::Outgoing;
+use crate::wire::{Answer, FormatParts, OperatorParts, Order, SinkParts};
 
 /// An instance in another process.
 pub struct Remote {
@@ -31,60 +30,6 @@ pub struct Remote {
     encodings: Option<Vec<&'static str>>,
 }
 
-/// Where a plugin runs, and the host's memory for what comes from there.
-#[derive(Clone)]
-pub struct Place {
-    pub child: Arc<Child>,
-    pub memory: Memory,
-    pub streams: Streams,
-}
-
-/// An answer that belongs to another question.
-pub fn strange() -> Error {
-    Error::bad_data("the process of an isolated plugin gave the answer to another question")
-}
-
-impl Place {
-    /// Asks without arrays.
-    pub fn ask(&self, order: Order, call: Option<(&Call<'_>, CallParts)>) -> Result<(Answer, Incoming)> {
-        self.ask_with(order, &Outgoing::default(), call)
-    }
-
-    /// Asks with arrays, or for them.
-    pub fn ask_with(
-        &self,
-        order: Order,
-        files: &Outgoing,
-        call: Option<(&Call<'_>, CallParts)>,
-    ) -> Result<(Answer, Incoming)> {
-        self.child.ask_with(order, files, call, self.streams.on_device())
-    }
-
-    /// A batch that came, for the rest of the host. What another process says of its arrays is looked at closely, for nobody here
-    /// wrote them.
-    pub fn landed(
-        &self,
-        parts: BatchParts,
-        schema: &SchemaRef,
-        files: &Incoming,
-    ) -> Result<Owned<abi::Batch>> {
-        let batch = looked_at(parts, schema, files, &self.streams)?;
-        export_batch(&batch, false, self.streams.of(batch.device()))
-    }
-}
-
-/// A batch that came, once it is sound.
-pub fn looked_at(
-    parts: BatchParts,
-    schema: &SchemaRef,
-    files: &Incoming,
-    streams: &Streams,
-) -> Result<DeviceBatch> {
-    let batch = parts.read(schema, files)?;
-    validate(&batch, Level::Full, streams.of(batch.device()))?;
-    Ok(batch)
-}
-
 /// What a process says a node's program is; none where there is an operator that nobody knows.
 pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
     let operator = |(code, index, a, b)| Operator::of(abi::Operator { code, index, a, b });
@@ -92,13 +37,18 @@ pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
 }
 
 impl Remote {
-    /// Makes an instance in the plugin's process, which is started if it does not run.
+    /// Makes an instance in the plugin's process, which is started if it does not run. `lend` makes a host object whose
+    /// memory is counted with an account.
+    ///
+    /// # Errors
+    /// The process cannot be started, or what it says.
     pub fn create(
         of: &Isolated,
         name: &str,
         backend: &Backend,
         host: &Host,
         settings: SessionSettings,
+        lend: impl Fn(Arc<Account>) -> Result<Host>,
     ) -> Result<Self> {
         let memory = Memory::from_host(host)?;
         let device = Some(settings.device).filter(|device| device.r#type == abi::DEVICE_CUDA);
@@ -107,9 +57,7 @@ impl Remote {
         let rooms = |device| {
             let account = backend.account(&format!("{name} (its process)"));
             // One of its own: the process may outlive this instance.
-            let object = HostObject::new(name, account.clone(), settings, None);
-            // SAFETY: the object is alive, and the handle retains it.
-            let memory = Memory::from_host(&unsafe { Host::retain(object.as_ptr()) }?)?;
+            let memory = Memory::from_host(&lend(account.clone())?)?;
             Ok(Rooms::new(backend.clone(), account, memory.default_stream(device)?))
         };
         let child = of.child(device, settings.memory_limit_bytes, backend.trace(), rooms)?;
@@ -133,8 +81,18 @@ impl Remote {
 
 impl Remote {
     /// Where it runs.
-    pub fn process(&self) -> &Arc<Child> {
-        &self.at.child
+    pub fn process(&self) -> Process {
+        Process(Arc::downgrade(&self.at.child))
+    }
+}
+
+/// The process of an isolated plugin, which this does not keep.
+pub struct Process(Weak<Child>);
+
+impl Process {
+    /// Whether it has ended, as far as this process has anything to do with it.
+    pub fn has_ended(&self) -> bool {
+        self.0.upgrade().is_some_and(|child| !child.is_there())
     }
 }
 
@@ -365,13 +323,6 @@ impl Encoding for Remote {
 fn tree_of(node: EncodedNode<'_>) -> Result<(TreeParts, Outgoing)> {
     let mut files = Outgoing::default();
     Ok((TreeParts::write(node, &mut files)?, files))
-}
-
-/// Of the one column that a node decodes to.
-pub fn column_schema(node: EncodedNode<'_>) -> Result<SchemaRef> {
-    // SAFETY: a node's schema, which lives as long as its array.
-    let field = unsafe { import_field_ref(node.schema()?) }?;
-    Ok(Arc::new(Schema::new(vec![field])))
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::confine;
+use crate::confine;
 
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 /// So many threads are nobody's need, and no danger to a system.

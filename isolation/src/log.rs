@@ -1,4 +1,4 @@
-//! What plugins say to their host's log, on its way from their process.
+//! What plugins say to their host's log: as the log has it, and on its way from their process.
 
 use std::fmt::Write;
 
@@ -32,6 +32,17 @@ impl<T: Fn(i32, String) + Send + Sync + 'static> Subscriber for Teller<T> {
     fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
     fn enter(&self, _: &span::Id) {}
     fn exit(&self, _: &span::Id) {}
+}
+
+/// A plugin said this, at one of the levels of crossdock.h.
+pub fn heard(plugin: &str, level: i32, message: &str) {
+    match level {
+        abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_INFO => tracing::info!(target: "crossdock::plugin", plugin, "{message}"),
+        abi::LOG_DEBUG => tracing::debug!(target: "crossdock::plugin", plugin, "{message}"),
+        _ => tracing::trace!(target: "crossdock::plugin", plugin, "{message}"),
+    }
 }
 
 /// The message of an event.

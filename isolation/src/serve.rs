@@ -11,38 +11,33 @@ use std::time::Duration;
 use crossdock_arrays::{export_batch, import_result, import_schema};
 use crossdock_memory_backend::{Backend, BackendBuilder, Record, Trace};
 use crossdock_plugin_api::{
-    Call, CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Input, Options, Owned, Result,
-    Sink, Source, abi,
+    Call, CallSettings, CallStream, CancelFlag, Device, EncodedArray, Error, Input, Options, Result, Sink,
+    Source,
 };
 
-use super::DEVICE_VARIABLE;
-use super::confine::{confine, limit};
-use super::freight::{BatchParts, TreeParts, read_schema, write_schema};
-use super::lanes::{Lanes, MOST_LANES};
-use super::link::{InFlight, Lane, Message, Reply, fits};
-use super::log::Teller;
-use super::remote::column_schema;
-use super::rooms::{Lender, RoomParts, Streams};
-use super::serve_objects::{Ask, HandedSink, HandedSource, OpenStream, OpenWriter};
-use super::serve_rooms::HostRooms;
-use super::shared::{Incoming, Outgoing};
-use super::wire::{
+use crate::confine::{confine, limit};
+use crate::environment::refuse_if_privileged;
+use crate::freight::{BatchParts, TreeParts, column_schema, read_schema, write_schema};
+use crate::hosting::{HostLibrary, LoadedPlugin};
+use crate::lanes::{Lanes, MOST_LANES};
+use crate::link::{InFlight, Lane, Message, Reply, fits};
+use crate::log::Teller;
+use crate::program::DEVICE_VARIABLE;
+use crate::rooms::{RoomParts, Streams};
+use crate::serve_ask::Ask;
+use crate::serve_instance::{Came, Instance, OpenStream, OpenWriter, decode_by_host};
+use crate::serve_objects::{HandedSink, HandedSource};
+use crate::serve_rooms::HostRooms;
+use crate::shared::{Incoming, Outgoing};
+use crate::wire::{
     self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish, With,
 };
-use crate::discovery::Search;
-use crate::environment::refuse_if_privileged;
-use crate::host::Host;
-use crate::janitor;
-use crate::load::Handed;
-use crate::plugin::Plugin;
-use crate::session::Session;
-use crate::traced::{self, Maker};
 
-/// Serves the host that started this process as [`Program`](super::Program) says, over standard input, until that closes it. It
+/// Serves the host that started this process as [`Program`](crate::Program) says, over standard input, until that closes it. It
 /// gives up what a plugin has no use for first: files, network, other processes. A process with rights that its caller need not
 /// have serves nobody.
-pub fn serve() -> ExitCode {
-    match run() {
+pub fn serve(library: impl HostLibrary) -> ExitCode {
+    match run(Box::new(library)) {
         Ok(never) => match never {},
         Err(error) => {
             // Whoever started it by hand reads this; a host sees the end.
@@ -54,7 +49,7 @@ pub fn serve() -> ExitCode {
     }
 }
 
-fn run() -> Result<std::convert::Infallible> {
+fn run(library: Box<dyn HostLibrary>) -> Result<std::convert::Infallible> {
     // Its code would be whatever the caller hands it, whose rights are another's.
     refuse_if_privileged("no plugin is served here")?;
     close_others();
@@ -65,7 +60,7 @@ fn run() -> Result<std::convert::Infallible> {
     let nothing = File::open("/dev/null")?;
     rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed("cannot close standard input", error))?;
     let device = std::env::var(DEVICE_VARIABLE).ok().map(|name| name.parse::<Device>()).transpose();
-    let device = device.and_then(|device| confine(device).map(|()| device));
+    let device = device.and_then(|device| confine(device, |device| library.stream(device)).map(|()| device));
     let (receiver, sender) = (Lane::from(control.try_clone()?), Lane::from(control));
     // The host has its own reasons to be slow.
     let ask = Arc::new(Ask(Lanes::new(sender, MOST_LANES, Duration::from_secs(24 * 60 * 60))));
@@ -73,7 +68,7 @@ fn run() -> Result<std::convert::Infallible> {
     let tell = move |level, message| told.mention(&Wish::Log { level, message });
     // Nobody else has set one: nothing ran before.
     let _ = tracing::subscriber::set_global_default(Teller(tell));
-    let server = Arc::new(Server::new(ask, device));
+    let server = Arc::new(Server::new(library, ask, device));
     while let Ok(Some(message)) = receiver.receive() {
         if message.files.is_empty() {
             server.heed(&message.bytes);
@@ -85,7 +80,7 @@ fn run() -> Result<std::convert::Infallible> {
         }
     }
     // The host is gone, or wants no more. Its instances have their end, if it is a short one.
-    janitor::settle_within(END);
+    server.library.settle_within(END);
     // SAFETY: ends the process.
     unsafe { libc::_exit(0) }
 }
@@ -100,10 +95,12 @@ fn close_others() {
 const END: Duration = Duration::from_secs(1);
 
 struct Server {
+    library: Box<dyn HostLibrary>,
     ask: Arc<Ask>,
     /// Whether a plugin may be loaded here, and what it has beside the CPU.
     device: Result<Option<Device>>,
-    host: OnceLock<(Host, String)>,
+    /// The plugin, and the memory of its host.
+    loaded: OnceLock<(Box<dyn LoadedPlugin>, Backend)>,
     instances: Numbered<Arc<Instance>>,
     streams: Numbered<Arc<Mutex<OpenStream>>>,
     writers: Numbered<Arc<Mutex<OpenWriter>>>,
@@ -142,32 +139,11 @@ impl Numbered<CancelFlag> {
     }
 }
 
-/// An instance, in a session of its own.
-pub struct Instance {
-    // Before the session in which it is.
-    plugin: Arc<Plugin>,
-    _session: Session,
-    streams: Streams,
-    rooms: Option<Arc<HostRooms>>,
-}
-
-/// What came with a question.
-struct Came {
-    files: Vec<OwnedFd>,
-    rooms: Vec<RoomParts>,
-}
-
-fn streams_of(session: &Session) -> Result<Streams> {
-    let on = session.stream().clone();
-    let cpu = session.memory().default_stream(Device::CPU)?;
-    Ok(Streams::new(cpu, Some(on).filter(|stream| stream.device() != Device::CPU)))
-}
-
 impl Server {
-    fn new(ask: Arc<Ask>, device: Result<Option<Device>>) -> Self {
+    fn new(library: Box<dyn HostLibrary>, ask: Arc<Ask>, device: Result<Option<Device>>) -> Self {
         let (instances, streams, writers) = (Numbered::new(), Numbered::new(), Numbered::new());
-        let (host, calls, next) = (OnceLock::new(), Arc::new(Numbered::new()), AtomicU64::new(1));
-        Self { ask, device, host, instances, streams, writers, calls, next }
+        let (loaded, calls, next) = (OnceLock::new(), Arc::new(Numbered::new()), AtomicU64::new(1));
+        Self { library, ask, device, loaded, instances, streams, writers, calls, next }
     }
 
     fn number(&self) -> u64 {
@@ -224,7 +200,7 @@ impl Server {
                 let input = Input::Source(Source::new(Arc::new(source)));
                 let options = wishes(options);
                 let called = self.called(call, &at);
-                let importer = at.plugin.importer().map_err(internal)?;
+                let importer = at.plugin.importer()?;
                 let open = || importer.open(&called.settings, &format, input, schema.as_ref(), &options);
                 let mut stream = at.call("importer.open", open)?;
                 let schema = at.call("stream.get_schema", || stream.schema())?;
@@ -239,7 +215,7 @@ impl Server {
                 let called = self.called(call, &stream.at);
                 let OpenStream { stream, schema, at } = &mut *stream;
                 let Some(batch) = at.call("stream.get_next", || {
-                    Ok(stream.next(&called.settings)?.map(|batch| at.crossing(batch, Maker::Plugin)))
+                    Ok(stream.next(&called.settings)?.map(|batch| at.plugin.given(batch)))
                 })?
                 else {
                     return Ok(Answer::Batch(None));
@@ -252,7 +228,7 @@ impl Server {
                 let at = self.instances.get(instance)?;
                 let (schema, _) = read_schema(&schema)?;
                 let called = self.called(call, &at);
-                let exporter = at.plugin.exporter().map_err(internal)?;
+                let exporter = at.plugin.exporter()?;
                 let options = wishes(options);
                 let plan = || exporter.plan(&called.settings, &format, &schema, from.into(), &options);
                 let plan = at.call("exporter.plan", plan)?;
@@ -263,7 +239,7 @@ impl Server {
                 let (raw, schema) = read_schema(&schema)?;
                 let sink = Sink::new(Box::new(HandedSink::new(sink, self.ask.clone())));
                 let called = self.called(call, &at);
-                let exporter = at.plugin.exporter().map_err(internal)?;
+                let exporter = at.plugin.exporter()?;
                 let options = wishes(options);
                 let begin = || exporter.begin(&called.settings, &format, &raw, &options, Some(sink));
                 let writer = at.call("exporter.begin", begin)?;
@@ -280,7 +256,7 @@ impl Server {
                 let called = self.called(call, &open.at);
                 let OpenWriter { writer, at, .. } = &mut *open;
                 let writer = writer.as_mut().ok_or_else(|| Error::invalid_argument("write after finish"))?;
-                at.call("writer.write", || writer.write(&called.settings, at.crossing(batch, Maker::Host)))?;
+                at.call("writer.write", || writer.write(&called.settings, at.plugin.taken(batch)))?;
             }
             Order::Finish { writer, call } => {
                 let writer = self.writers.get(writer)?;
@@ -354,48 +330,43 @@ impl Server {
         let (Some(file), None) = (files.next(), files.next()) else {
             return Err(Error::invalid_argument("a plugin comes in one file"));
         };
-        let handed = Handed::new(File::from(file), who);
         limit(memory_limit, device.is_some())?;
         let limit = usize::try_from(memory_limit).ok().filter(|limit| *limit > 0);
         let backend = limit.into_iter().fold(Backend::builder(), BackendBuilder::limit_bytes);
         let backend = trace.into_iter().fold(backend, BackendBuilder::trace).build();
-        let host = Host::builder().search(Search::nowhere().handed(handed)).backend(backend).build();
-        let host = host.map_err(internal)?;
-        let name = host.plugins().next().map(|metadata| metadata.name.clone());
-        let name = name.ok_or_else(|| Error::internal("the plugin was refused"))?;
-        host.load(&name).map_err(internal)?;
+        let plugin = self.library.load(File::from(file), who, backend.clone())?;
         // It is the first order, and comes once.
-        self.host.set((host, name)).map_err(|_| Error::invalid_argument("a plugin is loaded already"))
+        self.loaded.set((plugin, backend)).map_err(|_| Error::invalid_argument("a plugin is loaded already"))
     }
 
     fn create(&self, settings: Settings) -> Result<Answer> {
         let none = || Error::invalid_argument("no plugin is loaded");
-        let (host, name) = self.host.get().ok_or_else(none)?;
+        let (loaded, backend) = self.loaded.get().ok_or_else(none)?;
         let (number, ask, calls) = (self.number(), self.ask.clone(), self.calls.clone());
         // Instances of other plugins are the host's.
         let device = self.device.clone()?;
-        let open = || host.session().device(device.unwrap_or(Device::CPU));
-        let streams = streams_of(&open().open().map_err(internal)?)?;
-        let rooms = HostRooms::new(ask.clone(), host.backend().clone(), &streams).map(Arc::new);
+        let on = loaded.stream(device.unwrap_or(Device::CPU))?;
+        let cpu = on.memory().default_stream(Device::CPU)?;
+        let streams = Streams::new(cpu, Some(on).filter(|stream| stream.device() != Device::CPU));
+        let rooms = HostRooms::new(ask.clone(), backend.clone(), &streams).map(Arc::new);
         let (for_decoder, own) = (rooms.clone(), streams.clone());
         let decoder = Arc::new(move |call: &Call<'_>, array| {
             let call = CallParts::of(call, calls.number(call), call.device());
-            ask.decode(number, call, array, &own, for_decoder.as_ref())
+            decode_by_host(&ask, number, call, array, &own, for_decoder.as_ref())
         });
-        let session = open().decoder(decoder).open().map_err(internal)?;
         let settings = crossdock_plugin_api::SessionSettings {
             device: device.unwrap_or(Device::CPU),
             memory_limit_bytes: settings.memory_limit_bytes,
             threads: settings.threads.max(1) as usize,
         };
-        let plugin = session.instance(name, name, settings).map_err(internal)?;
+        let plugin = loaded.create(settings.device, settings, decoder)?;
         let formats = |formats: &[crossdock_plugin_api::Format], is_there: bool| {
             is_there.then(|| formats.iter().map(|format| FormatParts::of(format, device.is_some())).collect())
         };
         let importer = formats(plugin.importer_formats(), plugin.importer().is_ok());
         let exporter = formats(plugin.exporter_formats(), plugin.exporter().is_ok());
         let encodings = plugin.encoding().is_some().then(|| plugin.encodings().to_vec());
-        self.instances.all().insert(number, Arc::new(Instance { plugin, _session: session, streams, rooms }));
+        self.instances.all().insert(number, Arc::new(Instance { plugin, streams, rooms }));
         Ok(Answer::Instance { number, importer, exporter, encodings })
     }
 
@@ -424,7 +395,7 @@ impl Server {
         let encoding = at.encoding()?;
         let decode = || {
             let batch = encoding.decode(&called.settings, tree, 0, below)?;
-            Ok(at.crossing(batch, Maker::Plugin))
+            Ok(at.plugin.given(batch))
         };
         let batch = at.call("encoding.decode", decode)?;
         let on = at.streams.of(called.settings.device);
@@ -458,42 +429,6 @@ impl Drop for Called<'_> {
     }
 }
 
-impl Instance {
-    /// A batch that crosses in a call.
-    fn crossing(&self, batch: Owned<abi::Batch>, maker: Maker) -> Owned<abi::Batch> {
-        traced::crossing(batch, self.plugin.account(), maker)
-    }
-
-    /// A call of the plugin, recorded where calls are.
-    fn call<T>(&self, what: &str, f: impl FnOnce() -> Result<T>) -> Result<T> {
-        self.plugin.account().call(what, f)
-    }
-
-    /// A message in which arrays on the device stay there.
-    fn outgoing(&self) -> Outgoing {
-        Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>))
-    }
-
-    fn incoming(&self, came: Came) -> Result<Incoming> {
-        match &self.rooms {
-            Some(rooms) => rooms.incoming(came.files, &came.rooms),
-            None => Incoming::of_the_host(came.files),
-        }
-    }
-
-    fn encoding(&self) -> Result<crossdock_plugin_api::EncodingHandle<'_>> {
-        self.plugin.encoding().ok_or_else(|| Error::unsupported("this plugin has no encodings"))
-    }
-}
-
 fn wishes(pairs: Vec<(String, String)>) -> Options {
     pairs.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
-}
-
-/// The host's error as a plugin's, with the plugin's own code where it has one.
-fn internal(error: crate::Error) -> Error {
-    match error {
-        crate::Error::Plugin { source, .. } => source,
-        other => Error::unsupported(other.one_line()),
-    }
 }

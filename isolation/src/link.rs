@@ -27,6 +27,8 @@ const HEAD_BYTES: usize = 8;
 
 /// How long who waits does not look at anything else.
 pub const LOOK_AFTER: Duration = Duration::from_millis(20);
+/// What is on its way to or from a process takes no longer.
+pub const STALL: Duration = Duration::from_secs(60);
 /// What is called while nothing moves, and ends the waiting by an error.
 pub type Wait<'a, E> = &'a mut dyn FnMut() -> Result<(), E>;
 

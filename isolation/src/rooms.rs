@@ -185,24 +185,23 @@ mod tests {
     use std::io::Write;
 
     use crossdock_plugin_api::{Code, abi};
+    use crossdock_test_support::TestHost;
 
     use super::*;
-    use crate::Host;
-    use crate::discovery::Search;
 
     const GPU: Device = Device::cuda(0);
     const BYTES: usize = 3 << 20;
 
     /// Rooms for a process, and a stream of the host's; `None` says why `test` is skipped.
-    fn rooms(test: &str) -> Option<(Host, Rooms, Stream)> {
+    fn rooms(test: &str) -> Option<(TestHost, Rooms, Stream)> {
         let backend = Backend::builder().limit_bytes(1 << 30).build();
         if let Err(missing) = backend.cuda() {
             // Past what the test runner captures.
             std::io::stderr().write_all(format!("skipped: {test}: {missing}\n").as_bytes()).unwrap();
             return None;
         }
-        let host = Host::builder().search(Search::nowhere()).backend(backend.clone()).build().unwrap();
-        let stream = host.session().device(GPU).open().unwrap().stream().clone();
+        let host = TestHost::over(backend.clone());
+        let stream = host.stream(GPU);
         let account = backend.account("a process");
         Some((host, Rooms::new(backend, account, stream.clone()), stream))
     }
@@ -221,9 +220,8 @@ mod tests {
             return;
         };
         // As a process has it, with a host of its own.
-        let process =
-            Host::builder().search(Search::nowhere()).backend(Backend::builder().build()).build().unwrap();
-        let theirs = process.session().device(GPU).open().unwrap().stream().clone();
+        let process = TestHost::over(Backend::builder().build());
+        let theirs = process.stream(GPU);
         let (file, whole) = rooms.ask(7, BYTES as u64).unwrap();
         let (owner, address) = open(process.backend(), GPU, file, whole).unwrap();
         let write = |value| {
@@ -239,7 +237,7 @@ mod tests {
         assert!(seen(&came[0], &stream) == vec![1; BYTES], "it is changed afterwards");
         drop((came, owner, theirs));
         process.backend().settle();
-        assert_eq!(host.settle(), []);
+        host.assert_nothing_leaked();
     }
 
     #[test]
@@ -266,7 +264,7 @@ mod tests {
         stream.fill(&mut written, 0, BYTES, 4).unwrap();
         assert!(seen(&own, &stream) == vec![3; BYTES], "the process writes into what the host has");
         drop((own, lent.kept, there, written, rooms));
-        assert_eq!(host.settle(), []);
+        host.assert_nothing_leaked();
     }
 
     #[test]
@@ -299,6 +297,7 @@ mod tests {
         rooms.forget();
         assert!(rooms.ask(1000, 64).map(drop).unwrap_err().message().contains("is gone"));
         assert!(refused(0).message().contains("which it has not"));
-        assert_eq!(host.settle(), [], "what it asked for and never used is given back");
+        // What it asked for and never used is given back.
+        host.assert_nothing_leaked();
     }
 }

@@ -14,9 +14,9 @@ use crossdock_plugin_api::{Device, Error, Result};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use serde::{Deserialize, Serialize};
 
-use super::link::MOST_FILES;
-use super::rooms::{Lender, RoomParts};
-use crate::source::{Allowance, Mapping, OpenFile};
+use crate::link::MOST_FILES;
+use crate::mapping::{Allowance, Mapping, OpenFile};
+use crate::rooms::{Lender, RoomParts};
 
 /// What nobody can do to a sealed file any more.
 pub const SEALS: SealFlags =

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crossdock_memory::Stream;
 use crossdock_plugin_api::{Device, Error, Result};
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
@@ -16,9 +17,6 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
 };
-
-use crate::discovery::Search;
-use crate::host::Host;
 
 /// What a plugin may read: what the libraries that it needs lie in, and what they look up.
 const READABLE: [&str; 10] = [
@@ -46,25 +44,22 @@ const READABLE_FOR_CUDA: [&str; 7] = [
 ];
 
 /// Takes from this process, for ever, what a plugin has no use for. Where it has a device, that is started in between: the driver's
-/// threads have no more files than any other, and the system calls that starting takes are not left to plugins.
+/// threads have no more files than any other, and the system calls that starting takes are not left to plugins. `stream` opens it.
 ///
 /// # Errors
 /// The system cannot, or the device: nothing is loaded then.
-pub fn confine(device: Option<Device>) -> Result<()> {
+pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Stream>) -> Result<()> {
     files(device.is_some())?;
     if let Some(device) = device {
         let failed = |e: Error| e.context(format_args!("{device} in a plugin's own process"));
-        start(device).map_err(failed)?;
+        stream(device).and_then(|stream| start(&stream)).map_err(failed)?;
     }
     calls(device.is_some())
 }
 
 /// Starts a device: with all that the driver leaves to the first use of each kind of memory.
-fn start(device: Device) -> Result<()> {
-    let host = Host::builder().search(Search::nowhere()).build();
-    let session = host.and_then(|host| host.session().device(device).open());
-    let session = session.map_err(|error| Error::device(error.one_line()))?;
-    let (memory, stream) = (session.memory(), session.stream());
+fn start(stream: &Stream) -> Result<()> {
+    let memory = stream.memory();
     let zeros = memory.alloc_pinned(64)?.freeze_now();
     let mut there = memory.alloc(stream, 64)?;
     stream.copy(&mut there, 0, &zeros, 0, 64)?;

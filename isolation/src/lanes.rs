@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::link::{LOOK_AFTER, Lane, Message};
-use super::places::Places;
+use crate::link::{LOOK_AFTER, Lane, Message};
+use crate::places::Places;
 
 /// No process has a use for more questions at once.
 pub const MOST_LANES: usize = 64;

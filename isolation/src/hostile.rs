@@ -18,16 +18,17 @@ use crossdock_plugin_api::{
 };
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-use super::child::{answer_in, lock};
-use super::desk::{Decoding, Desk, Progress};
-use super::freight::read_schema;
-use super::link::{InFlight, Lane, Message};
-use super::remote::{interned, looked_at, program};
-use super::rooms::{RoomParts, Streams};
-use super::shared::{Incoming, SEALS};
-use super::wire::{Answer, With};
-use crate::session::Session;
-use crate::source::Allowance;
+use crate::child::answer_in;
+use crate::desk::{Decoding, Desk, Progress};
+use crate::freight::read_schema;
+use crate::link::{InFlight, Lane, Message};
+use crate::locks::lock;
+use crate::mapping::Allowance;
+use crate::remote::{interned, program};
+use crate::remote_place::looked_at;
+use crate::rooms::{RoomParts, Streams};
+use crate::shared::{Incoming, SEALS};
+use crate::wire::{Answer, With};
 
 /// Who is before the host.
 const WHO: &str = "a stranger";
@@ -53,12 +54,11 @@ pub struct Conversation<'a> {
 }
 
 impl Listener {
-    /// A host with the memory and plugins of a session, for a process that has the device `untouchable`.
+    /// A host, for a process that has the device `untouchable`.
     ///
     /// # Errors
-    /// The session has no such device.
-    pub fn new(session: &Session) -> Result<Self> {
-        let host = session.host_handle(WHO).map_err(|error| Error::internal(error.to_string()))?;
+    /// The host has no such device.
+    pub fn new(host: Host) -> Result<Self> {
         let memory = Memory::from_host(&host)?;
         let there = memory.default_stream(Device::UNTOUCHABLE)?;
         let mut room = memory.alloc(&there, BYTES.len())?;
@@ -232,18 +232,17 @@ mod tests {
     use crossdock_arrays::{DeviceArray, export_schema};
     use crossdock_memory_backend::Backend;
     use crossdock_plugin_api::CallSettings;
+    use crossdock_test_support::TestHost;
 
-    use super::super::freight::tests::one_node;
-    use super::super::freight::{BatchParts, TreeParts, write_schema};
-    use super::super::shared::Outgoing;
-    use super::super::wire::{self, CallParts, Failure, Wish};
     use super::*;
-    use crate::discovery::Search;
+    use crate::freight::tests::one_node;
+    use crate::freight::{BatchParts, TreeParts, write_schema};
+    use crate::shared::Outgoing;
+    use crate::wire::{self, CallParts, Failure, Wish};
 
-    fn session() -> Session {
-        let backend = Backend::builder().untouchable(true).limit_bytes(1 << 20).build();
-        let host = crate::Host::builder().backend(backend).search(Search::nowhere()).build().unwrap();
-        host.session().open().unwrap()
+    fn listener() -> Listener {
+        let host = TestHost::over(Backend::builder().untouchable(true).limit_bytes(1 << 20).build());
+        Listener::new(host.host()).unwrap()
     }
 
     /// An answer as an honest process writes it.
@@ -280,8 +279,7 @@ mod tests {
 
     #[test]
     fn what_an_honest_process_says_is_taken() {
-        let session = session();
-        let listener = Listener::new(&session).unwrap();
+        let listener = listener();
         let mut process = listener.conversation();
         let (sent, parts, files) = batch(&listener);
         let schema = write_schema(&export_schema(sent.schema()).unwrap()).unwrap();
@@ -297,8 +295,7 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_or_comes_in_memory_that_can_change_is_refused() {
-        let session = session();
-        let listener = Listener::new(&session).unwrap();
+        let listener = listener();
         let mut process = listener.conversation();
         let mut refused = |bytes: Vec<u8>, files| process.is_told(bytes, files).unwrap_err().to_string();
         assert!(refused(vec![9; 9], Vec::new()).contains("is none"));
@@ -310,8 +307,7 @@ mod tests {
 
     #[test]
     fn questions_are_answered_in_whatever_pieces_they_come() {
-        let session = session();
-        let listener = Listener::new(&session).unwrap();
+        let listener = listener();
         let process = listener.conversation();
         let read = wire::write(&Wish::Read { source: 1, offset: 8, bytes: 1 << 40 }).unwrap();
         process.is_asked(read.clone(), Vec::new());

@@ -14,16 +14,15 @@ use crossdock_plugin_api::{
     Call, CallSettings, CallStream, CancelFlag, Device, Error, Host, Result, Sink, Source, Validate,
 };
 
-use super::child::{STALL, lock};
-use super::freight::BatchParts;
-use super::lanes::MOST_LANES;
-use super::link::{InFlight, Lane, Message, Reply, fits};
-use super::remote::column_schema;
-use super::rooms::{Lender, RoomParts, Rooms, Streams};
-use super::shared::{Incoming, Outgoing};
-use super::wire::{self, Failure, Grant, Wish, With};
-use crate::host_object::heard;
-use crate::source::Allowance;
+use crate::freight::{BatchParts, column_schema};
+use crate::lanes::MOST_LANES;
+use crate::link::{InFlight, Lane, Message, Reply, STALL, fits};
+use crate::locks::lock;
+use crate::log::heard;
+use crate::mapping::Allowance;
+use crate::rooms::{Lender, RoomParts, Rooms, Streams};
+use crate::shared::{Incoming, Outgoing};
+use crate::wire::{self, Failure, Grant, Wish, With};
 
 /// The process may know of the end of lanes that this side has not seen yet.
 const SPARE_LANES: usize = 16;
@@ -353,10 +352,10 @@ mod tests {
 
     use crossdock_test_support::TestHost;
 
-    use super::super::freight::TreeParts;
-    use super::super::freight::tests::one_node;
-    use super::super::wire::CallParts;
     use super::*;
+    use crate::freight::TreeParts;
+    use crate::freight::tests::one_node;
+    use crate::wire::CallParts;
 
     fn stranger() -> Desk {
         Desk::of("a stranger".into(), None, None, Allowance::of(1))

@@ -8,10 +8,10 @@ use crossdock_memory::{Buffer, BufferMut, Stream};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Error, Result};
 
-use super::rooms::{Lender, Lent, RoomParts, Streams, fill, open, open_to_read};
-use super::serve_objects::Ask;
-use super::shared::{Incoming, Outgoing};
-use super::wire::{Grant, Wish};
+use crate::rooms::{Lender, Lent, RoomParts, Streams, fill, open, open_to_read};
+use crate::serve_ask::Ask;
+use crate::shared::{Incoming, Outgoing};
+use crate::wire::{Grant, Wish};
 
 /// The host's rooms, for one instance.
 pub struct HostRooms {

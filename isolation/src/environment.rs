@@ -7,24 +7,24 @@ use crossdock_plugin_api::{Error, Result};
 const WHY: &str = "(it is set-user-ID, set-group-ID or has file capabilities)";
 
 /// The environment's variables, and whether whoever set them may decide what runs in this process.
-pub(crate) struct Environment {
+pub struct Environment {
     variable: fn(&str) -> Option<OsString>,
     is_privileged: bool,
 }
 
 impl Environment {
-    pub(crate) fn of_process() -> Self {
+    /// Those of this process.
+    pub fn of_process() -> Self {
         Self { variable: |name| std::env::var_os(name), is_privileged: is_privileged() }
     }
 
-    /// What a privileged process would see of these variables.
-    #[cfg(test)]
-    pub(crate) fn of(variable: fn(&str) -> Option<OsString>, is_privileged: bool) -> Self {
+    /// Those that `variable` gives, in a process that is privileged or not: for tests.
+    pub fn of(variable: fn(&str) -> Option<OsString>, is_privileged: bool) -> Self {
         Self { variable, is_privileged }
     }
 
     /// Its value, unless it is empty. A privileged process ignores it, and `warn` is told so.
-    pub(crate) fn value(&self, name: &str, warn: impl FnOnce(String)) -> Option<OsString> {
+    pub fn value(&self, name: &str, warn: impl FnOnce(String)) -> Option<OsString> {
         let value = (self.variable)(name).filter(|value| !value.is_empty())?;
         if self.is_privileged {
             warn(format!(

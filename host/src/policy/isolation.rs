@@ -1,0 +1,68 @@
+//! Which plugins run in processes of their own, and how.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crossdock_isolation::Program;
+
+/// Which plugins run in processes of their own, and how.
+#[derive(Clone, Debug)]
+pub struct Isolation {
+    /// Which.
+    pub which: Which,
+    /// What runs them; otherwise what [`serve_with`](crossdock_isolation::serve_with) says, or `crossdock` beside this process's executable.
+    pub program: Option<Program>,
+    /// A call in which a process gives no sign of life for so long is an error, and the process is ended. `None`: it is waited for.
+    pub silence: Option<Duration>,
+    /// The control group (Linux, version 2) below which each process has one of its own, which limits it; it is one of this user's,
+    /// without processes of its own. `None`: the processes stay in the host's.
+    pub cgroup: Option<PathBuf>,
+}
+
+/// Which plugins are isolated. What is linked in is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Which {
+    /// None.
+    #[default]
+    None,
+    /// Those of these names.
+    Named(Vec<String>),
+    /// Every one.
+    All,
+}
+
+impl Default for Isolation {
+    /// None is isolated; one that were would have a minute to give a sign of life.
+    fn default() -> Self {
+        Self { which: Which::None, program: None, silence: Some(Duration::from_secs(60)), cgroup: None }
+    }
+}
+
+impl Which {
+    /// Those of these names; `*` is every one.
+    pub fn of(names: Vec<String>) -> Self {
+        match names {
+            names if names.iter().any(|name| name == "*") => Self::All,
+            names if names.is_empty() => Self::None,
+            names => Self::Named(names),
+        }
+    }
+
+    /// Those of either.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) => Self::All,
+            (Self::None, which) | (which, Self::None) => which,
+            (Self::Named(a), Self::Named(b)) => Self::Named(a.into_iter().chain(b).collect()),
+        }
+    }
+
+    /// Whether the plugin of this name is.
+    pub fn includes(&self, name: &str) -> bool {
+        match self {
+            Self::None => false,
+            Self::Named(names) => names.iter().any(|known| known == name),
+            Self::All => true,
+        }
+    }
+}
