@@ -14,7 +14,14 @@ const NUMBERS: &str = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_time
 pub fn run(workspace: &Workspace) -> Result<()> {
     println!("building the command and the plugins (release) ...");
     let mut build = cargo();
-    build.current_dir(&workspace.root).args(["build", "--release", "-p", "crossdock", "-p", "xtask-compare"]);
+    build.current_dir(&workspace.root).args([
+        "build",
+        "--release",
+        "-p",
+        "crossdock-cli",
+        "-p",
+        "xtask-compare",
+    ]);
     for plugin in workspace.plugins() {
         build.args(["-p", &plugin.name]);
     }

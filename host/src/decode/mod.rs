@@ -23,7 +23,7 @@ use crossdock_plugin_api::{
 };
 
 use plan::{By, Decoded, Given, Step, asked, machine_bytes, plan, stage};
-use run::{Link, run};
+use run::{Link, named, run};
 
 use crate::error::{Error, Result};
 use crate::instances::Instances;
@@ -228,15 +228,6 @@ fn decode_node(
     let batch = import_result(raw, schema, &here).map_err(by)?;
     held_to_its_word(node, &batch, &here).map_err(by)?;
     Ok(batch)
-}
-
-/// An error about a node, with the plugin that decodes it, and the way to it unless it says that already.
-fn named(error: ApiError, plugin: &Plugin, node: EncodedNode<'_>) -> ApiError {
-    plugin.heed(&error);
-    if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
-        return error.context(plugin);
-    }
-    error.context(format_args!("{plugin}: {}", node.path()))
 }
 
 /// Runs the program of node `index`, with those that are its source.

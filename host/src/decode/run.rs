@@ -3,14 +3,21 @@
 use arrow_schema::{DataType, SchemaRef};
 use crossdock_arrays::take::{self, Validity};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
-use crossdock_kernels::{Checks, Integers, Numbers, Packed, Patches, Source, Step, Words};
+use crossdock_kernels::{Checks, IntType, Integers, Numbers, Packed, Patches, Source, Step, Words};
 use crossdock_memory::{Buffer, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Operator, Result};
 
-use super::named;
 use super::program::Program;
-use super::source::From;
 use crate::plugin::Plugin;
+
+/// An error about a node, with the plugin that decodes it, and the way to it unless it says that already.
+pub(super) fn named(error: Error, plugin: &Plugin, node: EncodedNode<'_>) -> Error {
+    plugin.heed(&error);
+    if error.message().starts_with(node.encoding()) || error.message().contains(&node.path()) {
+        return error.context(plugin);
+    }
+    error.context(format_args!("{plugin}: {}", node.path()))
+}
 
 /// A node, its program, and whose that is.
 pub(super) struct Link<'a> {
@@ -46,6 +53,27 @@ pub(super) type Outcome<T> = std::result::Result<T, Failure>;
 
 /// What was decoded of the children that a node's program needs, on the stream's device.
 pub(super) type Children<'a> = dyn Fn(EncodedNode<'_>, u32) -> Result<&'a DeviceArray> + 'a;
+
+/// Where words come from.
+pub(super) enum From {
+    /// Those from a byte of a buffer on.
+    Words(Buffer, usize),
+    Packed {
+        buffer: Buffer,
+        bits: u32,
+        first: usize,
+    },
+    Counted {
+        base: u64,
+        step: u64,
+    },
+    /// Integers of another width, from a byte of a buffer on.
+    Cast {
+        buffer: Buffer,
+        at: usize,
+        of: IntType,
+    },
+}
 
 /// Makes the array of the last link, each of whose nodes is the source of the next, or has its codes.
 pub(super) fn run<'a>(

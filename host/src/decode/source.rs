@@ -7,28 +7,7 @@ use crossdock_kernels::{Checks, IntType, Packed, Step, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{EncodedNode, Operator, Result};
 
-use super::run::{Link, Outcome, Run, no_chain, values_of, words_of};
-
-/// Where words come from.
-pub(super) enum From {
-    /// Those from a byte of a buffer on.
-    Words(Buffer, usize),
-    Packed {
-        buffer: Buffer,
-        bits: u32,
-        first: usize,
-    },
-    Counted {
-        base: u64,
-        step: u64,
-    },
-    /// Integers of another width, from a byte of a buffer on.
-    Cast {
-        buffer: Buffer,
-        at: usize,
-        of: IntType,
-    },
-}
+use super::run::{From, Link, Outcome, Run, no_chain, values_of, words_of};
 
 impl<'a> Run<'a> {
     /// Where the words of a chain that begins with `link` come from, and the steps that they have not been through. `codes` is

@@ -5,11 +5,33 @@ use std::sync::Arc;
 use crossdock_isolation::Isolated;
 use crossdock_plugin_api::abi;
 
+use super::checks;
 use super::image::Content;
+use super::loaded::Loaded;
 use super::quarantine::FirstRun;
-use super::{Loaded, Refusal, Refused, checks};
 use crate::metadata::{Entry, Metadata};
 use crate::policy::Isolation;
+use crate::refusal::{Refusal, Refused};
+
+/// Something that may turn out to be a plugin.
+pub trait Load: Send + Sync {
+    /// For messages: a path, or the name of a linked-in plugin.
+    fn who(&self) -> String;
+
+    /// All checks that need none of its code.
+    ///
+    /// # Errors
+    /// The first reason not to load it.
+    fn check(&self) -> Result<Checked, Refused>;
+
+    /// The same, and then its code: all checks up to and including those of the entry.
+    ///
+    /// # Errors
+    /// The first reason not to use it.
+    fn load(&self) -> Result<Loaded, Refused> {
+        self.check()?.load()
+    }
+}
 
 /// A plugin that passed every check that needs none of its code. A file is held open, or copied where its policy asks what
 /// is in it: what is loaded is what was checked.

@@ -4,13 +4,29 @@ use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::checked::{Checked, Load};
 use super::image::Content;
 use super::quarantine::FirstRun;
-use super::{Checked, Inspection, Load, Refusal, Refused, checks, needs, permission, sealed, signature};
+use super::signature::Fingerprint;
+use super::{checks, needs, permission, sealed, signature};
 use crate::error::{Error, Result};
-use crate::metadata::Reading;
+use crate::metadata::{self, Needs, Reading};
 use crate::policy::Policy;
+use crate::refusal::{Refusal, Refused};
 use crate::trust;
+
+/// What a plugin file says of itself, and whether it would be loaded, without running any of its code.
+#[derive(Debug)]
+pub struct Inspection {
+    /// What it says.
+    pub metadata: metadata::Metadata,
+    /// What would be loaded with it.
+    pub needs: Needs,
+    /// What its bytes are.
+    pub fingerprint: Fingerprint,
+    /// The first reason not to load it, of those that show without running it.
+    pub refusal: Option<Refusal>,
+}
 
 /// A file that may be a plugin.
 #[derive(Clone, Debug)]

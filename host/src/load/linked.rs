@@ -2,8 +2,10 @@
 
 use crossdock_plugin_api::abi;
 
-use super::{Checked, Load, Refusal, Refused, checks};
+use super::checked::{Checked, Load};
+use super::checks;
 use crate::metadata::Metadata;
+use crate::refusal::{Refusal, Refused};
 
 /// An entry and its metadata, linked in.
 pub struct LinkedPlugin {

@@ -6,7 +6,7 @@ use object::read::ReadRef;
 use object::read::elf::{Dyn as _, GnuHashTable, HashTable, ProgramHeader as _, Rela as _, Sym as _};
 use object::{LittleEndian, U64};
 
-use super::MetadataError;
+use super::error::MetadataError;
 use super::header::{self, Header, LE, Segment, check_count, damaged};
 use crossdock_plugin_api::abi;
 

@@ -5,8 +5,8 @@ use std::mem::offset_of;
 use crossdock_plugin_api::abi;
 use object::read::ReadRef;
 
-use super::MetadataError;
 use super::elf::Image;
+use super::error::MetadataError;
 
 /// What is looked at before anything in an entry is called.
 #[derive(Clone, Debug, PartialEq, Eq)]

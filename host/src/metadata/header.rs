@@ -5,7 +5,7 @@ use object::elf;
 use object::read::ReadRef;
 use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
-use super::MetadataError;
+use super::error::MetadataError;
 
 pub(super) type Header = elf::FileHeader64<LittleEndian>;
 pub(super) type Segment = elf::ProgramHeader64<LittleEndian>;

@@ -2,6 +2,7 @@
 
 mod elf;
 mod entry;
+mod error;
 mod header;
 mod needs;
 
@@ -12,6 +13,7 @@ use object::read::{ReadCache, ReadRef};
 
 use elf::Image;
 pub(crate) use entry::Entry;
+pub use error::MetadataError;
 pub use needs::Needs;
 pub(crate) use needs::parse_version;
 
@@ -42,25 +44,6 @@ pub struct Metadata {
     pub description: String,
     /// The sizes of the ABI structs in its build, bytes, in the header's order.
     pub sizes: Vec<u32>,
-}
-
-/// Why a file has no readable metadata.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)]
-pub enum MetadataError {
-    #[error("not an ELF shared library")]
-    NotElf,
-    #[error("a damaged ELF file: {0}")]
-    Damaged(String),
-    #[error("built for another machine: expected {expected}, got {got}")]
-    WrongMachine { expected: String, got: String },
-    #[error("not a Crossdock plugin: it exports no data symbol '{}'", abi::META_SYMBOL)]
-    NotAPlugin,
-    #[error("its metadata is unusable: {0}")]
-    Bad(String),
-    /// Its major and minor version. The rest cannot be read.
-    #[error("built for ABI {0}.{1}")]
-    OtherAbi(u32, u32),
 }
 
 impl Metadata {

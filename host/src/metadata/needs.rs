@@ -4,8 +4,8 @@ use object::LittleEndian;
 use object::elf;
 use object::read::ReadRef;
 
-use super::MetadataError;
 use super::elf::Image;
+use super::error::MetadataError;
 use super::header::{LE, damaged};
 
 /// Every entry that makes the loader map another library, whose constructors run too.

@@ -1,13 +1,12 @@
-//! Where policies are, and that only those are read which nobody else can write: a policy decides what runs.
+//! Where policies are.
 
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crossdock_isolation::Environment;
 
-use super::{Policy, PolicyError, text};
-use crate::refusal::Refusal;
-use crate::trust;
+use super::document::{self, PolicyError};
+use super::{Policy, text};
 
 /// The environment variable with the path of the policy to use.
 pub const POLICY_VARIABLE: &str = "CROSSDOCK_POLICY";
@@ -16,16 +15,13 @@ const NAME: &str = "crossdock/crossdock.toml";
 const SYSTEM: &str = "/etc";
 const CRASHES: &str = "crossdock/loading";
 
-/// No policy and no lock is longer.
-const LIMIT_BYTES: u64 = 4 << 20;
-
 impl Policy {
     /// What this file says.
     ///
     /// # Errors
     /// It is missing, somebody else could write it, or it says something that no policy can say.
     pub fn from_file(file: &Path) -> Result<Self, PolicyError> {
-        let policy = Self::from_text(file, &read(file)?)?;
+        let policy = Self::from_text(file, &document::read(file)?)?;
         Ok(Self { crashes: crashes(&Environment::of_process()), ..policy })
     }
 
@@ -75,23 +71,6 @@ fn own(environment: &Environment, variable: &str, at_home: &str) -> Option<PathB
     let absolute =
         |name| environment.value(name, drop).map(PathBuf::from).filter(|folder| folder.is_absolute());
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(at_home)))
-}
-
-/// The text of a file that only root and this process's user can write.
-pub(super) fn read(file: &Path) -> Result<String, PolicyError> {
-    let read = || -> Result<String, Refusal> {
-        let (open, stat) = trust::open(file)?;
-        trust::check_file(&stat)?;
-        trust::check_directories(file)?;
-        let mut text = String::new();
-        let n = open.take(LIMIT_BYTES + 1).read_to_string(&mut text).map_err(Refusal::Unreadable)?;
-        if n as u64 > LIMIT_BYTES {
-            let long = format!("it is longer than {LIMIT_BYTES} bytes");
-            return Err(Refusal::Unreadable(std::io::Error::other(long)));
-        }
-        Ok(text)
-    };
-    read().map_err(|reason| PolicyError::Untrusted { file: file.to_path_buf(), reason })
 }
 
 #[cfg(test)]

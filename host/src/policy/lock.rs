@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyError, Sha256, files, text};
+use super::document::{self, PolicyError};
+use crate::hash::Sha256;
 
 /// What the only version of the format that there is calls itself.
 const VERSION: u32 = 1;
@@ -50,7 +51,7 @@ impl Lock {
     /// # Errors
     /// It is missing, somebody else could write it, or it is no lock.
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
-        Self::from_text(file, &files::read(file)?)
+        Self::from_text(file, &document::read(file)?)
     }
 
     /// What a text says that is to stand for this file.
@@ -58,7 +59,7 @@ impl Lock {
     /// # Errors
     /// It is no lock.
     pub fn from_text(file: &Path, text: &str) -> Result<Self, PolicyError> {
-        let written: Written = text::read(file, text)?;
+        let written: Written = document::parse(file, text)?;
         if written.version != VERSION {
             return Err(PolicyError::Contradiction {
                 file: file.to_path_buf(),

@@ -1,5 +1,6 @@
 //! What a host may load: a policy, which a program makes or a file says (docs/security.md).
 
+mod document;
 mod files;
 mod isolation;
 mod lock;
@@ -10,10 +11,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 pub use crate::hash::Sha256;
+pub use document::PolicyError;
 pub use files::POLICY_VARIABLE;
 pub use isolation::{Isolation, Which};
 pub use lock::{Lock, Locked};
-pub use text::PolicyError;
 
 /// What plugin files may be loaded, beyond what always holds: the default lets every plugin load whose file is safe from
 /// others, fits this host, and needs libraries of the system alone. What is linked in is not asked.

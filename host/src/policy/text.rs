@@ -1,26 +1,14 @@
-//! Policies and locks as text (TOML).
+//! Policies as text (TOML).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossdock_isolation::Program;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
+use super::document::{self, PolicyError};
 use super::{Allowed, Isolation, Key, Lock, Policy, Which};
 use crate::refusal::Refusal;
-
-/// Why a policy, or the lock file that it names, is not used; then nothing is loaded.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)]
-pub enum PolicyError {
-    #[error("'{}' is not used: {reason}", file.display())]
-    Untrusted { file: PathBuf, reason: Refusal },
-    #[error("'{}', line {line}: {message}", file.display())]
-    Text { file: PathBuf, line: usize, message: String },
-    #[error("'{}': {message}", file.display())]
-    Contradiction { file: PathBuf, message: String },
-}
 
 /// The file as it is written.
 #[derive(Deserialize, Default)]
@@ -41,7 +29,7 @@ struct Written {
 
 /// What `file` says, whose text this is. Paths in it are relative to its folder.
 pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
-    let written: Written = read(file, text)?;
+    let written: Written = document::parse(file, text)?;
     let contradiction = |message: &str| {
         Err(PolicyError::Contradiction { file: file.to_path_buf(), message: message.to_string() })
     };
@@ -89,13 +77,4 @@ fn lock(file: &Path) -> Result<Lock, PolicyError> {
         Err(PolicyError::Untrusted { reason: Refusal::Missing, .. }) => Ok(Lock::of(file, Vec::new())),
         result => result,
     }
-}
-
-/// A document of `file`, whose text this is.
-pub(super) fn read<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, PolicyError> {
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let line = 1 + before.matches('\n').count();
-        PolicyError::Text { file: file.to_path_buf(), line, message: error.message().to_string() }
-    })
 }

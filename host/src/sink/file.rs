@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::{ByteSink, Error as ApiError, Result as ApiResult};
 
+use super::failure::write_error;
 use crate::error::{Error, Result};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -131,7 +132,7 @@ impl ByteSink for FileSink {
         let file = state.file.as_mut().ok_or_else(|| {
             ApiError::invalid_argument(format!("'{}': written to after the end", self.name))
         })?;
-        file.write_all(bytes).map_err(|error| super::write_error(&self.name, &error))?;
+        file.write_all(bytes).map_err(|error| write_error(&self.name, &error))?;
         state.bytes_written += bytes.len() as u64;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Where bytes go: files that appear whole or not at all, pipes, memory.
 
+mod failure;
 mod file;
 mod shared;
 mod stream;
@@ -7,7 +8,7 @@ mod vec;
 
 use std::path::Path;
 
-use crossdock_plugin_api::{ByteSink, CancelFlag, Error as ApiError, Sink};
+use crossdock_plugin_api::{ByteSink, CancelFlag, Sink};
 
 pub use file::OutputFile;
 pub use shared::SharedSink;
@@ -113,14 +114,4 @@ impl Output {
             Self::Memory(_) | Self::Other(_) => Ok(()),
         }
     }
-}
-
-/// What a failed write to `name` means.
-fn write_error(name: &str, error: &std::io::Error) -> ApiError {
-    ApiError::io(match error.raw_os_error() {
-        Some(libc::EPIPE) => format!("'{name}': its reader closed it (broken pipe)"),
-        // The bytes come from a mapped input, and the part of it where they were is no more.
-        Some(libc::EFAULT) => format!("'{name}': an input was cut short while it was being read"),
-        _ => format!("'{name}': {error}"),
-    })
 }

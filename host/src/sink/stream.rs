@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crossdock_plugin_api::{ByteSink, CancelFlag, Error as ApiError, Result as ApiResult};
 
-use super::write_error;
+use super::failure::write_error;
 use crate::error::{Error, Result};
 use crate::readiness;
 

@@ -1,7 +1,6 @@
-//! What the host's tests share: plugins in C, made on the spot, and one in Rust, linked in.
+//! What the tests of the host and of the command share: plugins in C, made on the spot, and one in Rust, linked in.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-pub mod alone;
 pub mod mini;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +20,7 @@ pub fn c_plugin(directory: &Path, file: &str, definitions: &[&str]) -> PathBuf {
 pub fn c_plugin_with(directory: &Path, file: &str, definitions: &[&str], linked: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let include = here.join("../plugin-api/include").display().to_string();
-    let source = here.join("tests/common/plugin.c").display().to_string();
+    let source = here.join("../host/tests/common/plugin.c").display().to_string();
     let definitions: Vec<_> = definitions.iter().map(|definition| format!("-D{definition}")).collect();
     let mut args: Vec<&str> = vec!["-I", &include, &source];
     args.extend(definitions.iter().map(String::as_str));

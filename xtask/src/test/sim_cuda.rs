@@ -18,7 +18,9 @@ pub const TESTED: &[&str] = &[
     "plugins/arrow-ipc",
     "plugins/arrow-c-device",
     "plugins/dlpack",
+    "isolation",
     "host",
+    "cli",
     "tests/suite",
 ];
 

@@ -10,7 +10,9 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("memory/backend", &["plugin-api", "memory/client"]),
     ("kernels", &["plugin-api", "memory/client"]),
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
-    ("host", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend"]),
+    ("isolation", &["plugin-api", "memory/client", "arrays", "memory/backend"]),
+    ("host", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "isolation"]),
+    ("cli", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("capi", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("python", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("xtask", &["plugin-api"]),
@@ -25,6 +27,10 @@ const INSPECTORS: &[&str] = &["tests", "benches"];
 
 /// Third parties that belong to one folder: what they bring must not reach the others through a shared feature.
 const CONFINED: &[(&str, &str)] = &[("cudarc", "memory/backend"), ("pyo3", "python")];
+
+/// Third parties of the command, which libraries for applications do without: the folders that do.
+const COMMAND_ONLY: &[&str] = &["clap", "clap_complete", "indicatif", "arrow-ipc", "dlpark"];
+const LIBRARIES: &[&str] = &["isolation", "host", "capi", "python"];
 
 /// A complaint for every dependency against the arrows.
 pub fn check(packages: &[Package]) -> Vec<String> {
@@ -85,6 +91,9 @@ fn complain(
         return (package.folder != *home).then(|| {
             format!("{}: {name} belongs to {home} alone, and {} uses it", package.folder, package.name)
         });
+    }
+    if LIBRARIES.contains(&&*package.folder) && COMMAND_ONLY.contains(&&*dependency.name) && !dependency.dev {
+        return Some(format!("{}: uses {}, which the command alone may", package.folder, dependency.name));
     }
     let to = *folders.get(dependency.name.as_str())?;
     // Tests below the host need somebody who owns memory, and what all tests share. The thin cdylib has no tests.
@@ -204,6 +213,13 @@ mod tests {
     fn cudarc_outside_the_backend_is_refused() {
         let found = complaints_with(package("kernels", &["memory-client", "cudarc"]));
         assert_eq!(found, ["kernels: cudarc belongs to memory/backend alone, and kernels uses it"]);
+    }
+
+    #[test]
+    fn libraries_for_applications_do_without_what_the_command_uses() {
+        let found = complaints_with(package("host", &["arrays", "clap"]));
+        assert_eq!(found, ["host: uses clap, which the command alone may"]);
+        assert_eq!(complaints_with(package("cli", &["host", "clap"])), Vec::<String>::new());
     }
 
     #[test]

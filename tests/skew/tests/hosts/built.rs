@@ -61,7 +61,9 @@ impl Built {
                 encodings: today_s_abi && sources.at("plugins/encodings/plugin").is_dir(),
             };
             let mut packages = vec!["crossdock-capi", "crossdock-arrow-ipc-plugin"];
-            packages.extend(has.today_s_abi.then_some("crossdock"));
+            // Until it had a crate of its own the command was the host library's.
+            let command = if sources.at("cli").is_dir() { "crossdock-cli" } else { "crossdock" };
+            packages.extend(has.today_s_abi.then_some(command));
             packages.extend(has.encodings.then_some("crossdock-encodings-plugin"));
             let to = build::workspace(&sources, &packages)?;
             Ok(Self::of(&to, &sources.made, has))

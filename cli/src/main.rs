@@ -1,0 +1,32 @@
+//! The command `crossdock`.
+
+mod abi_diff;
+mod answer;
+mod command;
+mod convert;
+mod cut_short;
+mod devices;
+mod inspect;
+mod inspect_tree;
+mod interrupt;
+mod lock;
+mod log;
+mod new;
+mod options;
+mod plan;
+mod plugins;
+mod terminal;
+mod text;
+mod verify;
+
+use std::process::ExitCode;
+
+use crossdock::isolation::{self, Program};
+
+fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|argument| argument == isolation::ARGUMENT) {
+        return isolation::serve();
+    }
+    isolation::serve_with(Program::command("/proc/self/exe"));
+    command::run()
+}

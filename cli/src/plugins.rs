@@ -1,0 +1,202 @@
+//! `crossdock plugins`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use crossdock::api::{Format, OptionInfo};
+use crossdock::discovery::Candidate;
+use crossdock::load::{FAILED, PluginFile};
+use crossdock::{Error, Plugin, Session, printable};
+use serde_json::{Value, json};
+
+use crate::answer::{Failure, answer};
+use crate::{options, text};
+
+#[derive(Args)]
+#[command(after_help = "\
+Earlier places go before later ones: --plugins files, --plugins directories, CROSSDOCK_PLUGIN_PATH, the executable's directory
+(files named libcrossdock_*_plugin.so). Of two plugins of one name the first is used. --explain shows what became of each file that
+was found, with the reason's name (docs/security.md): chosen, shadowed by an earlier one, or refused.")]
+pub struct Plugins {
+    #[command(flatten)]
+    plugins: options::PluginPaths,
+    /// Loads this plugin file again though a process ended when it was loaded. May be given several times
+    #[arg(long, value_name = "FILE")]
+    retry: Vec<std::path::PathBuf>,
+    /// Shows every candidate, the refused and the shadowed too, and why
+    #[arg(long)]
+    explain: bool,
+    /// Prints everything as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A candidate and what became of it: an instance, or a reason's name and words.
+struct Verdict<'a> {
+    candidate: &'a Candidate,
+    outcome: Result<Arc<Plugin>, (String, String)>,
+}
+
+impl Plugins {
+    pub fn run(self) -> Result<(), Failure> {
+        let policy = self.plugins.policy()?;
+        for file in &self.retry {
+            PluginFile::under(file, Arc::new(policy.clone())).forget_crash()?;
+        }
+        let host = self.plugins.host(policy).build_lenient();
+        let session = host.session().open()?;
+        let verdicts: Vec<_> = host.catalog().candidates.iter().map(|c| judge(&session, c)).collect();
+        if self.json {
+            let list: Vec<_> = verdicts.iter().map(json_verdict).collect();
+            let policy = host.catalog().policy().file.as_deref().map(|file| file.display().to_string());
+            let all = json!({ "plugins": list, "policy": policy, "warnings": host.catalog().warnings });
+            return answer(&all.to_string());
+        }
+        let mut out = String::new();
+        for verdict in &verdicts {
+            match &verdict.outcome {
+                Ok(plugin) => out += &chosen(verdict.candidate, plugin, self.explain),
+                Err((id, words)) if self.explain => {
+                    let status = status(id);
+                    let (who, words) = (printable(&verdict.candidate.who()), printable(words));
+                    out += &format!("{who}\n  {status} ({id}): {words}\n");
+                    out += &format!("  found: {}\n", verdict.candidate.origin);
+                }
+                Err(_) => {}
+            }
+        }
+        if self.explain {
+            if let Some(file) = &host.catalog().policy().file {
+                out += &format!("policy: {}\n", printable(&file.display().to_string()));
+            }
+            for warning in &host.catalog().warnings {
+                out += &format!("note: {}\n", printable(warning));
+            }
+            for (id, plugins) in session.encodings().iter().filter(|(_, plugins)| plugins.len() > 1) {
+                let names: Vec<_> = plugins.iter().map(|plugin| plugin.name()).collect();
+                out += &format!(
+                    "note: several plugins decode {}, the first is asked: {}\n",
+                    printable(id),
+                    names.join(", ")
+                );
+            }
+        } else if let refused @ 1.. = verdicts.iter().filter(|v| v.outcome.is_err()).count() {
+            out += &format!("{refused} more refused or shadowed: see --explain\n");
+        }
+        answer(if out.is_empty() {
+            "no plugin was found: see --help for where they are looked for"
+        } else {
+            &out
+        })
+    }
+}
+
+fn judge<'a>(session: &Session, candidate: &'a Candidate) -> Verdict<'a> {
+    let refused =
+        |refused: &crossdock::load::Refused| (refused.reason.id().to_string(), refused.reason.to_string());
+    let outcome = match &candidate.metadata {
+        Err(reason) => Err(refused(reason)),
+        Ok(metadata) => session.plugin(&metadata.name).map_err(|error| match &error {
+            Error::Refused(reason) => refused(reason),
+            other => (FAILED.to_string(), other.one_line()),
+        }),
+    };
+    Verdict { candidate, outcome }
+}
+
+/// What became of a candidate that is not used for this reason.
+fn status(reason: &str) -> &'static str {
+    if reason == "shadowed" { "shadowed" } else { "refused" }
+}
+
+fn names(formats: &[Format]) -> String {
+    if formats.is_empty() {
+        return "nothing".into();
+    }
+    printable(&formats.iter().map(|format| format.name.as_str()).collect::<Vec<_>>().join(", "))
+}
+
+/// A line about its encodings, if it has any.
+fn decodes(plugin: &Plugin, explain: bool) -> String {
+    match plugin.encodings() {
+        [] => String::new(),
+        ids if explain => format!("  decodes: {}\n", printable(&ids.join(", "))),
+        ids => format!("  decodes: {} encodings\n", ids.len()),
+    }
+}
+
+fn chosen(candidate: &Candidate, plugin: &Plugin, explain: bool) -> String {
+    let metadata = plugin.metadata();
+    let mut out = format!(
+        "{} {}: {}\n  reads: {}\n  writes: {}\n{}  from: {}\n",
+        metadata.name,
+        metadata.version,
+        metadata.description,
+        names(plugin.importer_formats()),
+        names(plugin.exporter_formats()),
+        decodes(plugin, explain),
+        printable(&candidate.who())
+    );
+    if explain {
+        out += &format!("  found: {}\n", candidate.origin);
+        if plugin.is_isolated() {
+            out += "  runs: in a process of its own\n";
+        }
+        let formats = plugin.importer_formats().iter().chain(plugin.exporter_formats());
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for format in formats {
+            let row =
+                vec![format!("    {}", format.name), format.endings.join(" "), format.description.clone()];
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        out += &text::table(&["    format", "endings", "holds"], &rows, &[]);
+        let ways = [("read", plugin.importer_formats()), ("written", plugin.exporter_formats())];
+        let option = |format: &Format, way: &str, option: &OptionInfo| {
+            vec![format!("    {} ({way})", format.name), option.key.clone(), option.description.clone()]
+        };
+        let rows: Vec<_> = ways
+            .iter()
+            .flat_map(|(way, formats)| formats.iter().map(move |format| (way, format)))
+            .flat_map(|(way, format)| format.options.iter().map(move |o| option(format, way, o)))
+            .collect();
+        if !rows.is_empty() {
+            out += &text::table(&["    format", "option", "meaning"], &rows, &[]);
+        }
+    }
+    out
+}
+
+fn json_format(format: &Format) -> Value {
+    json!({
+        "name": format.name,
+        "description": format.description,
+        "bytes": format.bytes,
+        "capsules": format.capsules,
+        "endings": format.endings,
+        "device_types": format.device_types,
+        "options": format.options.iter().map(|o| json!({ "key": o.key, "description": o.description }))
+            .collect::<Vec<_>>(),
+    })
+}
+
+fn json_verdict(verdict: &Verdict<'_>) -> Value {
+    let mut out = json!({ "path": verdict.candidate.who(), "found": verdict.candidate.origin.to_string() });
+    match &verdict.outcome {
+        Err((id, words)) => {
+            out["status"] = json!(status(id));
+            out["reason"] = json!(id);
+            out["message"] = json!(words);
+        }
+        Ok(plugin) => {
+            out["status"] = json!("chosen");
+            out["isolated"] = json!(plugin.is_isolated());
+            out["metadata"] = super::inspect::json_metadata(plugin.metadata());
+            out["reads"] = plugin.importer_formats().iter().map(json_format).collect();
+            out["writes"] = plugin.exporter_formats().iter().map(json_format).collect();
+            out["decodes"] = json!(plugin.encodings());
+        }
+    }
+    out
+}

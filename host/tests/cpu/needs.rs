@@ -1,0 +1,145 @@
+//! What a plugin brings along and asks of the system, refused before a line of it or of its libraries runs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::{
+    SEGMENT_DYNAMIC, c_library, c_plugin, c_plugin_with, lines, policy, refusal_under, segments, set_mode,
+    temporary,
+};
+use crossdock::Policy;
+use crossdock::load::{Load, PluginFile, inspect};
+
+/// A library `libhelper.so` whose constructor leaves a line in `ran`, and a plugin that needs it and leaves one too.
+fn plugin_with_a_library(directory: &Path, ran: &Path, linked: &[&str]) -> PathBuf {
+    let source = directory.join("helper.c");
+    let text = "#include <stdio.h>\n\
+        __attribute__((constructor)) static void ran(void) {\n\
+        FILE* file = fopen(RAN, \"a\"); fputs(\"helper\\n\", file); fclose(file); }\n";
+    std::fs::write(&source, text).unwrap();
+    let ran = format!("RAN=\"{}\"", ran.display());
+    let define = format!("-D{ran}");
+    let soname = directory.join("libhelper.so").display().to_string();
+    let soname_option = format!("-Wl,-soname,{soname}");
+    let mut args = vec![source.to_str().unwrap(), &define];
+    // Its name is its path, so that the loader finds it without being told where to look.
+    args.push(&soname_option);
+    c_library(directory, "libhelper.so", &args);
+    let mut all = vec!["-Wl,--no-as-needed", &soname];
+    all.extend(linked);
+    c_plugin_with(directory, "plugin.so", &[&ran], &all)
+}
+
+#[test]
+fn neither_a_refused_plugin_s_constructors_run_nor_those_of_a_library_that_it_needs() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let plugin = plugin_with_a_library(directory.path(), &ran, &[]);
+    let helper = directory.path().join("libhelper.so").display().to_string();
+    let (id, sentence) = refusal_under(&plugin, &Arc::default());
+    assert_eq!(id, "needed-library", "{sentence}");
+    assert!(sentence.contains(&helper) && sentence.contains("`libraries`"), "{sentence}");
+    assert!(!sentence.contains("needs libc.so.6"), "{sentence}");
+    let inspection = inspect(&plugin).unwrap();
+    assert_eq!(inspection.refusal.unwrap().id(), "needed-library");
+    assert!(inspection.needs.libraries.contains(&helper));
+    assert_eq!(lines(&ran), [""; 0], "nothing has run");
+
+    let allowed = policy(directory.path(), &format!("libraries = ['{helper}']")).unwrap();
+    PluginFile::under(&plugin, allowed).load().unwrap();
+    assert_eq!(lines(&ran), ["helper", "c-nothing"], "now both have");
+}
+
+#[test]
+fn libraries_that_are_filtered_or_audited_by_are_needed_ones() {
+    let directory = temporary();
+    for option in ["-Wl,--auxiliary,libother.so", "-Wl,--filter,libother.so", "-Wl,--audit,libother.so"] {
+        let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &[option]);
+        let (id, sentence) = refusal_under(&plugin, &Arc::default());
+        assert_eq!(id, "needed-library", "{option}: {sentence}");
+        assert!(sentence.contains("needs libother.so,"), "{option}: {sentence}");
+    }
+}
+
+#[test]
+fn a_search_path_of_its_own_is_refused_with_the_remedy() {
+    let directory = temporary();
+    for option in ["-Wl,-rpath,/somewhere,--enable-new-dtags", "-Wl,-rpath,/somewhere,--disable-new-dtags"] {
+        let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &[option]);
+        let (id, sentence) = refusal_under(&plugin, &Arc::default());
+        assert_eq!(id, "search-path", "{option}: {sentence}");
+        assert!(sentence.contains("'/somewhere'") && sentence.contains("patchelf"), "{sentence}");
+    }
+}
+
+/// Puts `to` in the place of the first version of glibc that stands in the file, of as many characters.
+fn with_another_glibc(plugin: &Path, to: impl Fn(usize) -> String) {
+    let mut bytes = std::fs::read(plugin).unwrap();
+    let prefix = b"GLIBC_";
+    let at = bytes.windows(prefix.len()).position(|w| w == prefix).unwrap() + prefix.len();
+    let length = bytes[at..].iter().position(|b| *b == 0).unwrap();
+    let version = to(length);
+    assert_eq!(version.len(), length);
+    bytes[at..at + length].copy_from_slice(version.as_bytes());
+    std::fs::write(plugin, bytes).unwrap();
+}
+
+#[test]
+fn a_glibc_that_is_not_out_yet_is_refused_by_name_before_the_loader_is_asked() {
+    let directory = temporary();
+    let plugin = c_plugin(directory.path(), "plugin.so", &["RAN=\"/nowhere\""]);
+    let needs = inspect(&plugin).unwrap().needs;
+    assert!(needs.glibc.unwrap() >= (2, 2));
+    with_another_glibc(&plugin, |length| format!("9.{}", "9".repeat(length - 2)));
+    let (id, sentence) = refusal_under(&plugin, &Arc::default());
+    assert_eq!(id, "glibc", "{sentence}");
+    assert!(sentence.contains("needs glibc 9.9") && sentence.contains("this system has 2."), "{sentence}");
+}
+
+#[test]
+fn a_rust_plugin_whose_panics_abort_is_refused_and_what_is_no_rust_is_not() {
+    let directory = temporary();
+    let load = |toolchain: &str, panic: &str| {
+        let definitions = [format!("TOOLCHAIN=\"{toolchain}\""), format!("PANIC=\"{panic}\"")];
+        let plugin = c_plugin(directory.path(), "plugin.so", &definitions.each_ref().map(String::as_str));
+        PluginFile::new(plugin).load().map_err(|refused| (refused.reason.id(), refused.to_string()))
+    };
+    let (id, sentence) = load("rustc 1.95.0", "abort").unwrap_err();
+    assert_eq!(id, "panic-strategy");
+    assert!(sentence.contains("rustc 1.95.0") && sentence.contains("panic = \"unwind\""), "{sentence}");
+    assert!(load("rustc 1.95.0", "unwind").is_ok());
+    assert!(load("gcc 12.2.0", "abort").is_ok());
+}
+
+#[test]
+fn toolchains_that_the_policy_denies_are_refused() {
+    let directory = temporary();
+    let plugin = c_plugin(directory.path(), "plugin.so", &["TOOLCHAIN=\"rustc 1.90.1\""]);
+    let under = |denied: &str| {
+        let policy = Policy { deny_toolchains: vec![denied.to_string()], ..Policy::default() };
+        PluginFile::under(&plugin, Arc::new(policy)).check().map_err(|refused| refused.to_string())
+    };
+    let sentence = under("rustc 1.90").err().unwrap();
+    assert!(sentence.contains("(toolchain)") && sentence.contains("'rustc 1.90.1'"), "{sentence}");
+    assert!(under("rustc 1.9").is_ok());
+    assert!(under("gcc").is_ok());
+}
+
+#[test]
+fn of_several_string_tables_the_last_counts_as_it_does_for_the_loader() {
+    let directory = temporary();
+    let plugin = c_plugin(directory.path(), "plugin.so", &[]);
+    let mut bytes = std::fs::read(&plugin).unwrap();
+    let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    // The first of the empty entries at the end of the dynamic segment.
+    let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
+    let (start, n) = (word(&bytes, dynamic + 8) as usize, word(&bytes, dynamic + 32) as usize / 16);
+    let end = (0..n).map(|i| start + i * 16).find(|at| word(&bytes, *at) == 0).unwrap();
+    assert!(end + 16 < start + n * 16, "there is an empty entry to spare");
+    // Another string table, in the middle of nowhere.
+    bytes[end..end + 8].copy_from_slice(&5u64.to_le_bytes());
+    bytes[end + 8..end + 16].copy_from_slice(&u64::MAX.to_le_bytes());
+    std::fs::write(&plugin, bytes).unwrap();
+    set_mode(&plugin, 0o755);
+    assert_eq!(refusal_under(&plugin, &Arc::default()).0, "damaged");
+}

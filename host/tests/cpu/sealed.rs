@@ -1,0 +1,119 @@
+//! What is loaded is what was checked, whatever became of the file in between.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::common::{c_plugin, lines, policy, temporary};
+use crossdock::discovery::Search;
+use crossdock::load::{Load, PluginFile, inspect};
+use crossdock::{Error, Host, Policy};
+
+/// A plugin that leaves its name in `ran` when it is loaded.
+fn plugin(directory: &Path, file: &str, name: &str, ran: &Path) -> PathBuf {
+    c_plugin(directory, file, &[&format!("NAME=\"{name}\""), &format!("RAN=\"{}\"", ran.display())])
+}
+
+/// A policy that allows the file as it is, and names nobody.
+fn only(directory: &Path, plugin: &Path) -> Arc<Policy> {
+    let sha256 = inspect(plugin).unwrap().fingerprint.sha256;
+    policy(directory, &format!("allow = ['sha256:{sha256}']")).unwrap()
+}
+
+#[test]
+fn a_file_that_is_swapped_after_it_was_checked_is_loaded_as_it_was() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    for hashed in [true, false] {
+        let good = plugin(directory.path(), "good.so", &format!("good-{hashed}"), &ran);
+        let bad = plugin(directory.path(), "bad.so", "bad", &ran);
+        let policy = if hashed { only(directory.path(), &good) } else { Arc::default() };
+        let checked = PluginFile::under(&good, policy).check().unwrap();
+        std::fs::rename(&bad, &good).unwrap();
+        let loaded = checked.load().unwrap();
+        assert_eq!(loaded.metadata.name, format!("good-{hashed}"));
+    }
+    assert_eq!(lines(&ran), ["good-true", "good-false"]);
+}
+
+#[test]
+fn a_file_that_is_rewritten_in_place_after_it_was_checked_is_loaded_as_it_was() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let good = plugin(directory.path(), "good.so", "good", &ran);
+    let bad = plugin(directory.path(), "bad.so", "bad", &ran);
+    let checked = PluginFile::under(&good, only(directory.path(), &good)).check().unwrap();
+    let inode = std::fs::metadata(&good).unwrap().ino();
+    std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
+    assert_eq!(std::fs::metadata(&good).unwrap().ino(), inode, "the same file with other bytes");
+    assert_eq!(checked.load().unwrap().metadata.name, "good");
+    assert_eq!(lines(&ran), ["good"]);
+}
+
+#[test]
+fn without_a_copy_a_file_that_is_rewritten_after_it_was_checked_is_refused() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let good = plugin(directory.path(), "good.so", "good", &ran);
+    let bad = plugin(directory.path(), "bad.so", "bad", &ran);
+    let checked = PluginFile::new(&good).check().unwrap();
+    std::fs::write(&good, std::fs::read(&bad).unwrap()).unwrap();
+    // Two writes may fall into one tick of the file system's clock.
+    let file = std::fs::File::options().write(true).open(&good).unwrap();
+    file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let refused = checked.load().expect_err("a refusal");
+    assert_eq!(refused.reason.id(), "changed", "{refused}");
+    assert_eq!(lines(&ran), [""; 0]);
+}
+
+#[test]
+fn what_is_no_plugin_or_too_long_for_one_is_not_copied_to_memory() {
+    let directory = temporary();
+    let good = plugin(directory.path(), "good.so", "good", &directory.path().join("ran"));
+    let policy = only(directory.path(), &good);
+    let grow =
+        |path: &Path| std::fs::File::options().write(true).open(path).unwrap().set_len(1 << 40).unwrap();
+    let text = directory.path().join("text.so");
+    std::fs::write(&text, "no library").unwrap();
+    for (path, id) in [(&text, "not-elf"), (&good, "copy")] {
+        grow(path);
+        let refused = PluginFile::under(path, policy.clone()).check().err().expect("a refusal");
+        assert_eq!(refused.reason.id(), id, "{refused}");
+    }
+}
+
+#[test]
+fn a_host_refuses_a_plugin_that_was_swapped_for_another_after_it_was_chosen() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let reason = |hashed: bool| {
+        let good = plugin(directory.path(), "good.so", "good", &ran);
+        let bad = plugin(directory.path(), "bad.so", "bad", &ran);
+        let policy = if hashed { Policy::clone(&only(directory.path(), &good)) } else { Policy::default() };
+        let host = Host::builder().search(Search::nowhere().given(&good)).policy(policy).build().unwrap();
+        std::fs::rename(&bad, &good).unwrap();
+        match host.load("good").unwrap_err() {
+            Error::Refused(refused) => refused.reason.id(),
+            other => panic!("{other}"),
+        }
+    };
+    assert_eq!(reason(true), "not-allowed");
+    assert_eq!(reason(false), "changed");
+    assert_eq!(lines(&ran), [""; 0], "nothing of it has run");
+}
+
+#[test]
+fn two_hosts_that_load_the_same_bytes_share_one_image_and_others_do_not() {
+    let directory = temporary();
+    let ran = directory.path().join("ran");
+    let a = plugin(directory.path(), "a.so", "a", &ran);
+    let copy = directory.path().join("copy.so");
+    std::fs::copy(&a, &copy).unwrap();
+    let b = plugin(directory.path(), "b.so", "b", &ran);
+    let load =
+        |path: &Path| PluginFile::under(path, only(directory.path(), path)).load().unwrap().entry.unwrap();
+    assert!(std::ptr::eq(load(&a), load(&a)));
+    assert!(std::ptr::eq(load(&a), load(&copy)), "bytes count, and not where they lie");
+    assert!(!std::ptr::eq(load(&a), load(&b)));
+    assert_eq!(lines(&ran), ["a", "b"], "each was loaded once");
+}

@@ -1,0 +1,8 @@
+//! The host's work with arrays, which runs on every device.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod convert;
+mod tables;
+mod trace;
