@@ -3,13 +3,13 @@
 use std::ffi::{CStr, c_int, c_void};
 
 use crossdock_plugin_api::Device;
-use dlpark::ffi::{DLDataType, DLDataTypeCode as Code};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::column::Column;
+use crate::dlpack_abi::{Code, DataType};
 use crate::dlpack_out::{Copying, Wanted, tensor, unavailable};
 use crate::dlpack_tensor::{Form, Managed};
 
@@ -21,7 +21,7 @@ struct View {
     _tensor: Managed,
 }
 
-fn format_of(dtype: DLDataType) -> Option<&'static CStr> {
+fn format_of(dtype: DataType) -> Option<&'static CStr> {
     Some(match (dtype.code, dtype.bits) {
         (Code::INT, 8) => c"b",
         (Code::INT, 16) => c"h",

@@ -4,14 +4,12 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, abi};
-use dlpark::DlpackFlags;
-use dlpark::ffi::{DLDataType, DLDataTypeCode as Code, DLDevice, DLDeviceType, DLManagedTensorVersioned};
-use dlpark::metadata::Dynamic;
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::column::Column;
+use crate::dlpack_abi::{self, Code, DataType, DeviceType, READ_ONLY};
 use crate::dlpack_in::column_of;
 use crate::dlpack_in_producer::{Asked, LEGACY_STREAM};
 use crate::dlpack_out::{Copying, Wanted, pending, stream_of, tensor};
@@ -188,23 +186,16 @@ fn described(shared: &Shared, interface: &Bound<'_, PyDict>, object: &Bound<'_, 
     let own = shared.session.device();
     let place = device.or((own.r#type == abi::DEVICE_CUDA).then_some(own)).unwrap_or(Device::cuda(0));
     let place = match empty && own == Device::CPU {
-        true => DLDevice { device_type: DLDeviceType::CPU, device_id: 0 },
-        false => {
-            DLDevice { device_type: DLDeviceType::CUDA, device_id: i32::try_from(place.id).unwrap_or(0) }
-        }
+        true => dlpack_abi::Device { device_type: DeviceType::CPU, device_id: 0 },
+        false => dlpack_abi::Device {
+            device_type: DeviceType::CUDA,
+            device_id: i32::try_from(place.id).unwrap_or(0),
+        },
     };
     let kept = Own::new(Kept::new(object.clone().unbind()));
-    let mut tensor = Dynamic::new(shape.as_slice(), strides.as_slice())
-        .initialize_as::<DLManagedTensorVersioned>(Box::new(kept))
-        .map_err(|error| usage(format!("__cuda_array_interface__: {error}")))?;
     let data = if empty { std::ptr::null_mut() } else { address as *mut c_void };
-    tensor.set_data(data).set_device(place).set_dtype(dtype);
-    // SAFETY: all fields are set, as the object's interface has them; the object is kept until the deleter is called.
-    let raw = unsafe {
-        tensor.set_flags_unchecked(if read_only { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() });
-        tensor.finish().into_raw()
-    };
-    let raw = std::ptr::NonNull::new(raw).ok_or_else(|| usage("a tensor that was made is NULL"))?;
+    let flags = if read_only { READ_ONLY } else { 0 };
+    let raw = dlpack_abi::owned(kept, data, place, dtype, shape, strides, flags);
     // SAFETY: made above; nobody else has it.
     let tensor = unsafe { Managed::new(Form::Versioned, raw.cast()) };
     Ok(Foreign { tensor, stream, device })
@@ -238,7 +229,7 @@ fn compact(shape: &[i64]) -> Vec<i64> {
 }
 
 /// Of a type string: byte order, kind, bytes.
-fn dtype_of(typestr: &str) -> PyResult<DLDataType> {
+fn dtype_of(typestr: &str) -> PyResult<DataType> {
     let refused = || {
         usage(format!(
             "__cuda_array_interface__: typestr={typestr:?}: expected a number or boolean of this machine's byte order, such as \
@@ -251,8 +242,8 @@ fn dtype_of(typestr: &str) -> PyResult<DLDataType> {
     let code = LETTERS.iter().find(|(_, letter)| Some(*letter) == kind).map(|(code, _)| *code);
     let bits = bytes.checked_mul(8).filter(|bits| *bits > 0);
     match (order, code, bits) {
-        (Some('<' | '='), Some(code), Some(bits)) => Ok(DLDataType { code, bits, lanes: 1 }),
-        (Some('|'), Some(code), Some(8)) => Ok(DLDataType { code, bits: 8, lanes: 1 }),
+        (Some('<' | '='), Some(code), Some(bits)) => Ok(DataType { code, bits, lanes: 1 }),
+        (Some('|'), Some(code), Some(8)) => Ok(DataType { code, bits: 8, lanes: 1 }),
         _ => Err(refused()),
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::abi;
-use dlpark::ffi::DLTensor;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
@@ -12,6 +11,7 @@ use crate::cuda_allocation::Allocation;
 use crate::cuda_array_interface::tensor_from;
 use crate::cuda_context::Place;
 use crate::cuda_memory::DeviceMemory;
+use crate::dlpack_abi::Tensor;
 use crate::dlpack_in_producer::ask;
 use crate::dlpack_tensor::cuda_device;
 use crate::errors::{OrRaise, usage};
@@ -83,7 +83,7 @@ pub fn memory_of(place: &Arc<Place>, obj: &Bound<'_, PyAny>) -> PyResult<Option<
 
 /// Where the bytes of a tensor without gaps begin, from its first element on, and how many there are. The order of its
 /// dimensions does not matter, nor their direction.
-fn span(tensor: &DLTensor) -> PyResult<(i64, u64)> {
+fn span(tensor: &Tensor) -> PyResult<(i64, u64)> {
     let ndim = usize::try_from(tensor.ndim).unwrap_or(0);
     let bits = u64::from(tensor.dtype.bits) * u64::from(tensor.dtype.lanes);
     let dimensions = |of: *mut i64| {

@@ -7,8 +7,8 @@ use crossdock::registry::Way;
 use crossdock::{CapsuleFormat, Result, Session as HostSession, Writer};
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::{Capsule, Code, Device, Options};
-use dlpark::ffi::DLDataType;
 
+use crate::dlpack_abi::DataType;
 use crate::dlpack_tensor::Form;
 
 /// So many exporters are kept; beyond, the oldest goes.
@@ -22,7 +22,7 @@ const BEGUN: usize = 16;
 pub struct Formats {
     reading: Mutex<Option<Arc<CapsuleFormat>>>,
     /// Of tensors of one dimension: their dtypes, and the schemas that the plugin has answered for them.
-    known: Mutex<Vec<(DLDataType, SchemaRef)>>,
+    known: Mutex<Vec<(DataType, SchemaRef)>>,
     writing: Mutex<Vec<(Device, Form, Arc<CapsuleFormat>)>>,
     begun: Mutex<Vec<Arc<Begun>>>,
 }
@@ -48,12 +48,12 @@ impl Formats {
     }
 
     /// What a tensor of one dimension becomes, if one like it has been here.
-    pub fn known(&self, dtype: DLDataType) -> Option<SchemaRef> {
+    pub fn known(&self, dtype: DataType) -> Option<SchemaRef> {
         locked(&self.known).iter().find(|(of, _)| *of == dtype).map(|(_, schema)| schema.clone())
     }
 
     /// Remembers what one became.
-    pub fn remember(&self, dtype: DLDataType, schema: &SchemaRef) {
+    pub fn remember(&self, dtype: DataType, schema: &SchemaRef) {
         let mut known = locked(&self.known);
         if !known.iter().any(|(of, _)| *of == dtype) {
             known.push((dtype, schema.clone()));

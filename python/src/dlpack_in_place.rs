@@ -7,9 +7,9 @@ use crossdock::{Error, Session, Table as HostTable};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_plugin_api::Device;
-use dlpark::ffi::{DLDataType, DLDeviceType, DLTensor};
 use pyo3::PyResult;
 
+use crate::dlpack_abi::{DataType, DeviceType, Tensor};
 use crate::dlpack_in_producer::Asked;
 use crate::dlpack_tensor::Managed;
 use crate::process::Own;
@@ -17,7 +17,7 @@ use crate::session::Shared;
 
 /// What a plain tensor says of itself.
 pub struct Plain {
-    pub dtype: DLDataType,
+    pub dtype: DataType,
     device: Device,
     rows: usize,
     /// Of its first element.
@@ -26,10 +26,10 @@ pub struct Plain {
 }
 
 /// `None` where it is another kind of tensor.
-pub fn plain(tensor: &DLTensor, own: Device) -> Option<Plain> {
+pub fn plain(tensor: &Tensor, own: Device) -> Option<Plain> {
     let device = match tensor.device.device_type {
-        DLDeviceType::CPU => Device::CPU,
-        DLDeviceType::CUDA => Device::cuda(tensor.device.device_id.into()),
+        DeviceType::CPU => Device::CPU,
+        DeviceType::CUDA => Device::cuda(tensor.device.device_id.into()),
         _ => return None,
     };
     let dtype = tensor.dtype;

@@ -5,12 +5,12 @@ use std::ffi::c_void;
 
 use crossdock_memory::{Ready, Stream};
 use crossdock_plugin_api::{Device, abi};
-use dlpark::ffi::DLDeviceType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use pyo3::{ffi, intern};
 
+use crate::dlpack_abi::{self, DeviceType};
 use crate::dlpack_tensor::{Managed, VERSION, cuda_device, take};
 use crate::errors::OrRaise;
 use crate::exchange_api::ExchangeApi;
@@ -142,8 +142,8 @@ fn by_protocol(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> Py
         ))
     })?;
     let number = |n: i64| i32::try_from(n).unwrap_or(i32::MAX);
-    let place = dlpark::ffi::DLDevice {
-        device_type: DLDeviceType(u32::try_from(device_type).unwrap_or(u32::MAX)),
+    let place = dlpack_abi::Device {
+        device_type: DeviceType(u32::try_from(device_type).unwrap_or(u32::MAX)),
         device_id: number(id),
     };
     let Some(device) = cuda_device(place, shared.session.device()) else {

@@ -6,21 +6,19 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crossdock_plugin_api::{Capsule, Device};
-use dlpark::DlpackFlags;
-use dlpark::ffi::{
-    DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION,
-    DLPACK_MINOR_VERSION, DLTensor,
-};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::capsules::name_of;
+use crate::dlpack_abi::{
+    self, DeviceType, IS_COPIED, MAJOR, MINOR, ManagedTensor, READ_ONLY, Tensor, VersionedTensor,
+};
 use crate::errors::undisturbed;
 use crate::process::{generation, is_over};
 
 /// The newest version that is understood, and made.
-pub const VERSION: (u32, u32) = (DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION);
+pub const VERSION: (u32, u32) = (MAJOR, MINOR);
 
 /// Of a managed tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +77,8 @@ impl Managed {
         // SAFETY: a tensor of the form that the name says, which was ours; its deleter may be called on any thread.
         unsafe {
             match form {
-                Form::Versioned => {
-                    Capsule::of_self_freeing(form.name(), raw.cast(), free::<DLManagedTensorVersioned>)
-                }
-                Form::Legacy => Capsule::of_self_freeing(form.name(), raw.cast(), free::<DLManagedTensor>),
+                Form::Versioned => Capsule::of_self_freeing(form.name(), raw.cast(), free::<VersionedTensor>),
+                Form::Legacy => Capsule::of_self_freeing(form.name(), raw.cast(), free::<ManagedTensor>),
             }
         }
     }
@@ -95,16 +91,16 @@ impl Managed {
     }
 
     /// What it says of itself; `None` where its layout is that of another major version.
-    pub fn tensor(&self) -> Option<&DLTensor> {
+    pub fn tensor(&self) -> Option<&Tensor> {
         // SAFETY: a live tensor of this form, which nobody changes; the version stands where it always does.
         unsafe {
             match self.form {
-                Form::Legacy => Some(&self.raw.cast::<DLManagedTensor>().as_ref().dl_tensor),
+                Form::Legacy => Some(&self.raw.cast::<ManagedTensor>().as_ref().tensor),
                 Form::Versioned => {
-                    let managed = self.raw.cast::<DLManagedTensorVersioned>();
+                    let managed = self.raw.cast::<VersionedTensor>();
                     let version = &raw const (*managed.as_ptr()).version;
-                    let known = (*version).major == DLPACK_MAJOR_VERSION;
-                    known.then(|| &(*managed.as_ptr()).dl_tensor)
+                    let known = (*version).major == MAJOR;
+                    known.then(|| &(*managed.as_ptr()).tensor)
                 }
             }
         }
@@ -119,9 +115,7 @@ impl Managed {
     pub fn is_copied(&self) -> bool {
         // SAFETY: a live tensor of this form.
         self.form == Form::Versioned
-            && unsafe { self.raw.cast::<DLManagedTensorVersioned>().as_ref() }
-                .flags
-                .contains(DlpackFlags::IS_COPIED)
+            && unsafe { self.raw.cast::<VersionedTensor>().as_ref() }.flags & IS_COPIED != 0
     }
 
     /// The same tensor once more: both are gone before the memory is.
@@ -130,7 +124,7 @@ impl Managed {
             return None;
         }
         // SAFETY: a live tensor of this form and version; what it points at lives as long as it, which the other one keeps.
-        let mut tensor = unsafe { of.raw.cast::<DLManagedTensorVersioned>().read() };
+        let mut tensor = unsafe { of.raw.cast::<VersionedTensor>().read() };
         tensor.deleter = Some(delete_again);
         tensor.manager_ctx = std::ptr::null_mut();
         let raw = NonNull::from(Box::leak(Box::new(Again { tensor, _of: of.clone() })));
@@ -141,16 +135,14 @@ impl Managed {
     pub fn is_read_only(&self) -> bool {
         // SAFETY: a live tensor of this form.
         self.form == Form::Versioned
-            && unsafe { self.raw.cast::<DLManagedTensorVersioned>().as_ref() }
-                .flags
-                .contains(DlpackFlags::READ_ONLY)
+            && unsafe { self.raw.cast::<VersionedTensor>().as_ref() }.flags & READ_ONLY != 0
     }
 
     /// Says that its bytes were made for it, so that they may be written.
     pub fn set_copied(&mut self) {
         if self.form == Form::Versioned {
             // SAFETY: a live tensor of ours that nobody else has seen.
-            unsafe { self.raw.cast::<DLManagedTensorVersioned>().as_mut() }.flags = DlpackFlags::IS_COPIED;
+            unsafe { self.raw.cast::<VersionedTensor>().as_mut() }.flags = IS_COPIED;
         }
     }
 }
@@ -160,8 +152,8 @@ impl Drop for Managed {
         // SAFETY: a live tensor, ours, of the form.
         unsafe {
             match self.form {
-                Form::Versioned => free(self.raw.cast::<DLManagedTensorVersioned>()),
-                Form::Legacy => free(self.raw.cast::<DLManagedTensor>()),
+                Form::Versioned => free(self.raw.cast::<VersionedTensor>()),
+                Form::Legacy => free(self.raw.cast::<ManagedTensor>()),
             }
         }
     }
@@ -170,11 +162,11 @@ impl Drop for Managed {
 /// A tensor that stands for another one.
 #[repr(C)]
 struct Again {
-    tensor: DLManagedTensorVersioned,
+    tensor: VersionedTensor,
     _of: Arc<Managed>,
 }
 
-unsafe extern "C" fn delete_again(tensor: *mut DLManagedTensorVersioned) {
+unsafe extern "C" fn delete_again(tensor: *mut VersionedTensor) {
     // SAFETY: made by `Managed::again`, whose box begins with the tensor; deleted once.
     drop(unsafe { Box::from_raw(tensor.cast::<Again>()) });
 }
@@ -183,13 +175,13 @@ trait Deletes: Sized {
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)>;
 }
 
-impl Deletes for DLManagedTensorVersioned {
+impl Deletes for VersionedTensor {
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
         self.deleter
     }
 }
 
-impl Deletes for DLManagedTensor {
+impl Deletes for ManagedTensor {
     fn deleter(&self) -> Option<unsafe extern "C" fn(*mut Self)> {
         self.deleter
     }
@@ -280,12 +272,12 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
 }
 
 /// Where a tensor says that it lies, as far as streams go: on a CUDA device, or where nobody waits for a stream.
-pub fn cuda_device(device: DLDevice, own: Device) -> Option<Device> {
+pub fn cuda_device(device: dlpack_abi::Device, own: Device) -> Option<Device> {
     match device.device_type {
-        DLDeviceType::CUDA => Some(Device::cuda(device.device_id.into())),
+        DeviceType::CUDA => Some(Device::cuda(device.device_id.into())),
         // It may say device 0, and is every device's: it is ours that it is to be ready on.
-        DLDeviceType::CUDAMANAGED if own.r#type == Device::cuda(0).r#type => Some(own),
-        DLDeviceType::CUDAMANAGED => Some(Device::cuda(device.device_id.into())),
+        DeviceType::CUDA_MANAGED if own.r#type == Device::cuda(0).r#type => Some(own),
+        DeviceType::CUDA_MANAGED => Some(Device::cuda(device.device_id.into())),
         _ => None,
     }
 }

@@ -4,13 +4,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use crossdock_plugin_api::Device;
-use dlpark::ffi::{DLDeviceType, DLPACK_MAJOR_VERSION, DLPackExchangeAPI, DLPackExchangeAPIHeader};
 use pyo3::exceptions::PySystemError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::by_type::ByType;
+use crate::dlpack_abi::{DeviceType, ExchangeHeader, ExchangeTable, MAJOR};
 use crate::dlpack_tensor::{Form, Managed};
 
 /// The attribute of the type.
@@ -22,7 +22,7 @@ static KNOWN: ByType<Option<ExchangeApi>> = ByType::new();
 
 /// A table that lives as long as the process.
 #[derive(Clone, Copy)]
-pub struct ExchangeApi(&'static DLPackExchangeAPI);
+pub struct ExchangeApi(&'static ExchangeTable);
 
 // SAFETY: a table of functions that nobody changes; whoever calls one holds the interpreter's lock.
 unsafe impl Send for ExchangeApi {}
@@ -41,15 +41,15 @@ impl ExchangeApi {
             if ffi::PyCapsule_IsValid(capsule.as_ptr(), CAPSULE.as_ptr()) == 0 {
                 return None;
             }
-            ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<DLPackExchangeAPIHeader>()
+            ffi::PyCapsule_GetPointer(capsule.as_ptr(), CAPSULE.as_ptr()).cast::<ExchangeHeader>()
         };
         // SAFETY: under this name is a table, which lives as long as the process and begins with a header in every version;
         // the tables of older versions that it leads to likewise.
         unsafe {
-            while header.as_ref()?.version.major != DLPACK_MAJOR_VERSION {
+            while header.as_ref()?.version.major != MAJOR {
                 header = header.as_ref()?.prev_api;
             }
-            let api = header.cast::<DLPackExchangeAPI>().as_ref()?;
+            let api = header.cast::<ExchangeTable>().as_ref()?;
             let whole =
                 api.managed_tensor_from_py_object_no_sync.is_some() && api.current_work_stream.is_some();
             whole.then_some(Self(api))
@@ -77,7 +77,7 @@ impl ExchangeApi {
         let id = i32::try_from(device.id).unwrap_or(0);
         let status = match self.0.current_work_stream {
             // SAFETY: the table's function, with the interpreter's lock held.
-            Some(f) => unsafe { f(DLDeviceType::CUDA, id, &mut out) },
+            Some(f) => unsafe { f(DeviceType::CUDA, id, &mut out) },
             None => -1,
         };
         if status == 0 { Ok(out) } else { Err(raised(py, "current_work_stream")) }

@@ -3,7 +3,7 @@
 //! Work on CUDA devices is said to happen on the legacy default stream: what is given is made ready on it, and what comes is
 //! taken to be ready on it. Our own streams are nobody's to work on.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,17 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Device;
-use dlpark::DlpackFlags;
-use dlpark::ffi::{
-    DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion,
-    DLTensor,
-};
-use dlpark::metadata::Dynamic;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
 use crate::column::Column;
+use crate::dlpack_abi::{self, DeviceType, ExchangeHeader, ExchangeTable, SetError, Tensor, VersionedTensor};
 use crate::dlpack_in::column_of;
 use crate::dlpack_in_producer::{Asked, LEGACY_STREAM};
 use crate::dlpack_out::{Copying, Wanted, tensor};
@@ -30,15 +25,15 @@ use crate::errors::{Kind, OrRaise, raise, usage};
 use crate::exchange_api::CAPSULE;
 use crate::session::{Session, Shared};
 
-struct Table(DLPackExchangeAPI);
+struct Table(ExchangeTable);
 
 // SAFETY: functions and numbers, which nobody changes.
 unsafe impl Sync for Table {}
 
 /// There is no function for tensors that are not owned: they have no flags, so that nobody could be told to read only.
-static TABLE: Table = Table(DLPackExchangeAPI {
-    header: DLPackExchangeAPIHeader {
-        version: DLPackVersion { major: VERSION.0, minor: VERSION.1 },
+static TABLE: Table = Table(ExchangeTable {
+    header: ExchangeHeader {
+        version: dlpack_abi::Version { major: VERSION.0, minor: VERSION.1 },
         prev_api: std::ptr::null_mut(),
     },
     managed_tensor_allocator: Some(allocate),
@@ -72,7 +67,7 @@ fn enter(py: Python<'_>, body: impl FnOnce() -> PyResult<()>) -> c_int {
     }
 }
 
-unsafe extern "C" fn from_column(object: *mut c_void, out: *mut *mut DLManagedTensorVersioned) -> c_int {
+unsafe extern "C" fn from_column(object: *mut c_void, out: *mut *mut VersionedTensor) -> c_int {
     // SAFETY: callers hold the interpreter's lock.
     let py = unsafe { Python::assume_attached() };
     enter(py, || {
@@ -92,7 +87,7 @@ unsafe extern "C" fn from_column(object: *mut c_void, out: *mut *mut DLManagedTe
     })
 }
 
-unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut *mut c_void) -> c_int {
+unsafe extern "C" fn to_column(tensor: *mut VersionedTensor, out: *mut *mut c_void) -> c_int {
     // SAFETY: callers hold the interpreter's lock.
     let py = unsafe { Python::assume_attached() };
     enter(py, || {
@@ -118,7 +113,7 @@ unsafe extern "C" fn to_column(tensor: *mut DLManagedTensorVersioned, out: *mut 
 
 /// A tensor that is ours only if nothing fails.
 struct Lent {
-    original: NonNull<DLManagedTensorVersioned>,
+    original: NonNull<VersionedTensor>,
     taken: Arc<AtomicBool>,
 }
 
@@ -127,7 +122,7 @@ unsafe impl Send for Lent {}
 
 impl Lent {
     /// The same tensor under a deleter that calls the original's if it has been taken.
-    fn tensor_of(original: NonNull<DLManagedTensorVersioned>) -> (Managed, Arc<AtomicBool>) {
+    fn tensor_of(original: NonNull<VersionedTensor>) -> (Managed, Arc<AtomicBool>) {
         let taken = Arc::new(AtomicBool::new(false));
         // SAFETY: a live tensor, whose fields up to the version's own are where they always are; of another version it is
         // only handed on, to be refused.
@@ -140,7 +135,7 @@ impl Lent {
     }
 }
 
-unsafe extern "C" fn delete_lent(tensor: *mut DLManagedTensorVersioned) {
+unsafe extern "C" fn delete_lent(tensor: *mut VersionedTensor) {
     // SAFETY: made by `Lent::tensor_of`, deleted once.
     unsafe {
         let tensor = Box::from_raw(tensor);
@@ -174,17 +169,15 @@ fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
     Ok(shared)
 }
 
-unsafe extern "C" fn work_stream(_: DLDeviceType, _: i32, out: *mut *mut c_void) -> c_int {
+unsafe extern "C" fn work_stream(_: DeviceType, _: i32, out: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's place for it. NULL is the legacy default stream.
     unsafe { out.write(std::ptr::null_mut()) };
     0
 }
 
-type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
-
 unsafe extern "C" fn allocate(
-    prototype: *mut DLTensor,
-    out: *mut *mut DLManagedTensorVersioned,
+    prototype: *mut Tensor,
+    out: *mut *mut VersionedTensor,
     context: *mut c_void,
     set_error: Option<SetError>,
 ) -> c_int {
@@ -216,7 +209,7 @@ unsafe extern "C" fn allocate(
 
 /// # Safety
 /// A prototype: its dtype, shape and device count.
-unsafe fn allocated(py: Python<'_>, prototype: *mut DLTensor) -> PyResult<*mut DLManagedTensorVersioned> {
+unsafe fn allocated(py: Python<'_>, prototype: *mut Tensor) -> PyResult<*mut VersionedTensor> {
     // SAFETY: by this function's own contract.
     let prototype = unsafe { prototype.as_ref() }.ok_or_else(|| usage("a NULL prototype was given"))?;
     let ndim =
@@ -233,8 +226,8 @@ unsafe fn allocated(py: Python<'_>, prototype: *mut DLTensor) -> PyResult<*mut D
     let bytes =
         bytes.ok_or_else(|| usage(format!("a prototype of shape {shape:?}: no memory is so large")))?;
     let device = match prototype.device.device_type {
-        DLDeviceType::CPU => Device::CPU,
-        DLDeviceType::CUDA => Device::cuda(prototype.device.device_id.into()),
+        DeviceType::CPU => Device::CPU,
+        DeviceType::CUDA => Device::cuda(prototype.device.device_id.into()),
         other => {
             let what = format!("device type {}: expected 1, the cpu, or 2, CUDA", other.0);
             return Err(raise(Kind::Unsupported, what));
@@ -258,13 +251,7 @@ unsafe fn allocated(py: Python<'_>, prototype: *mut DLTensor) -> PyResult<*mut D
         stride = stride.saturating_mul((*size).max(1));
     }
     let data = if bytes == 0 { std::ptr::null_mut() } else { buffer.address() as *mut c_void };
-    let mut tensor = Dynamic::new(shape, strides.as_slice())
-        .initialize_as::<DLManagedTensorVersioned>(Box::new(buffer))
-        .map_err(|error| usage(error.to_string()))?;
-    tensor.set_data(data).set_device(prototype.device).set_dtype(prototype.dtype);
-    // SAFETY: all fields are set; the bytes are nobody else's.
-    unsafe {
-        tensor.set_flags_unchecked(DlpackFlags::empty());
-        Ok(tensor.finish().into_raw())
-    }
+    let shape = shape.to_vec();
+    let tensor = dlpack_abi::owned(buffer, data, prototype.device, prototype.dtype, shape, strides, 0);
+    Ok(tensor.as_ptr())
 }

@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_plugin_api::CancelFlag;
-use indicatif::{ProgressBar, ProgressStyle};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
 
 use crate::errors::usage;
+use crate::progress_bar::Bar;
 
 /// What hears of bytes done and bytes in all.
 pub struct Progress {
@@ -19,7 +19,7 @@ pub struct Progress {
 
 enum Hears {
     Nobody,
-    Bar(ProgressBar),
+    Bar(Arc<Bar>),
     Function(Py<PyAny>),
 }
 
@@ -31,7 +31,7 @@ impl Progress {
         let hears = match wanted {
             None => Hears::Nobody,
             Some(wanted) => match wanted.cast::<PyBool>() {
-                Ok(flag) if flag.is_true() && std::io::stderr().is_terminal() => Hears::Bar(bar()),
+                Ok(flag) if flag.is_true() && std::io::stderr().is_terminal() => Hears::Bar(Arc::default()),
                 Ok(_) => Hears::Nobody,
                 Err(_) if wanted.is_callable() => Hears::Function(wanted.clone().unbind()),
                 Err(_) => {
@@ -51,10 +51,7 @@ impl Progress {
             Hears::Nobody => None,
             Hears::Bar(bar) => {
                 let bar = bar.clone();
-                Some(Arc::new(move |done, total| {
-                    bar.set_length(total.max(done));
-                    bar.set_position(done);
-                }))
+                Some(Arc::new(move |done, total| bar.show(done, total)))
             }
             Hears::Function(function) => {
                 let function = Python::attach(|py| function.clone_ref(py));
@@ -73,22 +70,11 @@ impl Progress {
     /// The result, unless the function raised.
     pub fn end<T>(self, result: PyResult<T>) -> PyResult<T> {
         if let Hears::Bar(bar) = &self.hears {
-            bar.finish_and_clear();
+            bar.clear();
         }
         match self.raised.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error),
             None => result,
         }
     }
-}
-
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    // The template is a constant: one that does not parse leaves the default look.
-    if let Ok(style) =
-        ProgressStyle::with_template("{bar:30} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
-    {
-        bar.set_style(style);
-    }
-    bar
 }
