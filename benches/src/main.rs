@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what Crossdock's speed is measured by, each figure beside pyarrow's or the machine's own floor
 //! in the same run. Medians; the two sides take turns, so that a machine that drifts drifts for both.
 
+mod bench;
 mod c_device;
 mod decode;
 mod dlpack;
@@ -11,6 +12,7 @@ mod kernels;
 mod load;
 mod long;
 mod peer;
+mod result;
 mod table;
 
 use std::path::PathBuf;
@@ -18,8 +20,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Any failure ends the benchmarks, with its words.
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+pub use bench::Bench;
+pub use result::Result;
 
 /// Measures Crossdock beside pyarrow and prints a table for docs/benchmarks.md.
 #[derive(Parser)]
@@ -52,16 +54,6 @@ enum Child {
     /// Loads the plugins and prints the time in ns
     #[command(hide = true)]
     Load,
-}
-
-/// What every figure needs.
-pub struct Bench {
-    /// Runs pyarrow's side.
-    pub peer: peer::Peer,
-    /// Where the files are.
-    pub data: PathBuf,
-    /// How often each side runs.
-    pub runs: usize,
 }
 
 fn main() -> ExitCode {

@@ -10,7 +10,7 @@ use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
 use crossdock_memory::BufferMut;
 use crossdock_plugin_api::{ByteSink, ByteSource, CallSettings, Device, Error, Options, Sink, Source};
 
-use super::Bench;
+use super::bench::Bench;
 use crate::Result;
 
 const COLUMNS: usize = 8;

@@ -3,7 +3,7 @@
 use crossdock_memory::{BufferMut, Copies, Stream};
 use crossdock_plugin_api::Device;
 
-use super::{Bench, speed};
+use super::bench::{Bench, speed};
 use crate::Result;
 
 const BLOCK_BYTES: usize = 256 << 20;

@@ -2,6 +2,7 @@
 //! codec give in the same run: bound and figure take turns, and their ratio is taken turn by turn. Bytes are those of the
 //! table, unpacked.
 
+mod bench;
 mod codec;
 mod data;
 mod link;
@@ -10,10 +11,11 @@ mod sides;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crossdock::{Host, Session};
+use crossdock::Host;
 use crossdock_plugin_api::{Device, Validate};
 
 use crate::Result;
+use bench::Bench;
 use codec::Bare;
 use data::Wish;
 use link::Link;
@@ -29,13 +31,6 @@ pub struct Settings {
 }
 
 const CODECS: [&str; 3] = ["none", "lz4", "zstd"];
-
-/// What each figure is taken with.
-pub(crate) struct Bench {
-    pub session: Session,
-    pub gpu: Device,
-    pub runs: usize,
-}
 
 /// Prints the table.
 ///
@@ -161,18 +156,6 @@ fn median(figures: &[f64]) -> f64 {
 fn print(what: &str, speed: f64, ratio: Option<f64>) {
     let ratio = ratio.map_or("-".to_string(), |ratio| format!("{:.0}%", 100.0 * ratio));
     println!("| {what} | {speed:.1} | {ratio} |");
-}
-
-/// The middle speed in GB/s of `runs` runs of `f`, which moves `bytes` bytes; once more before them, for nothing.
-fn speed(runs: usize, bytes: u64, mut f: impl FnMut() -> Result<()>) -> Result<f64> {
-    f()?;
-    let mut times = Vec::new();
-    for _ in 0..runs.max(1) {
-        let start = Instant::now();
-        f()?;
-        times.push(start.elapsed().as_nanos() as u64);
-    }
-    Ok(bytes as f64 / crate::table::median(&times).max(1) as f64)
 }
 
 /// A file that is removed at the end.

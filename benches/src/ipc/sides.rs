@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema, import_batch, import_schema};
 use crossdock_plugin_api::{ByteSource, CallSettings, Device, Input, Options, Sink};
 
-use super::Bench;
+use super::bench::Bench;
 use super::data::{self, Nowhere};
 use crate::Result;
 

@@ -1,14 +1,16 @@
 //! `crossdock new`.
 
+mod language;
 mod templates;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use crossdock::{Error, Result};
 
 use crate::answer::{Failure, answer};
+use language::Language;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -32,12 +34,6 @@ pub struct New {
     /// A checkout of Crossdock to take its crates from, rather than from the registry
     #[arg(long, value_name = "DIR")]
     checkout: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Language {
-    Rust,
-    C,
 }
 
 /// With room for what libraries and messages add to it, and as the metadata can hold it.

@@ -1,6 +1,6 @@
 //! The files of a new plugin's folder.
 
-use super::Language;
+use super::language::Language;
 
 /// A file's path in the folder, and its text with words to be filled in.
 pub type File = (&'static str, &'static str);

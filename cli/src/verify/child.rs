@@ -22,7 +22,7 @@ pub fn run(
 ) -> std::io::Result<()> {
     let mut to_parent = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     ends_with_its_parent();
-    let ground = Ground::new(case, plugin, device, seed, samples, limit);
+    let ground = Ground::new(case.name, plugin, device, seed, samples, limit);
     let outcome = Outcome::of(ground.and_then(|ground| (case.check)(&ground)));
     to_parent.write_all(outcome.to_json().to_string().as_bytes())?;
     to_parent.flush()

@@ -24,6 +24,7 @@ mod tables;
 mod tensors;
 mod tour;
 mod trees;
+mod verdict;
 mod watch;
 
 use std::path::PathBuf;

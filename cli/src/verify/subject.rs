@@ -16,8 +16,8 @@ use crossdock::{Host, Session, Table};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::Stream;
 
-use super::case::{Case, Check, failed, skipped};
 use super::random::Random;
+use super::verdict::{Check, Stop, failed, skipped};
 use super::watch::{Watch, Wishes};
 
 /// Where a case runs.
@@ -46,7 +46,7 @@ pub struct Subject {
 
 impl Ground {
     pub fn new(
-        case: &Case,
+        case: &'static str,
         plugin: &Path,
         device: Device,
         seed: u64,
@@ -63,17 +63,7 @@ impl Ground {
             sessions.push(open(device)?);
         }
         let (plugin, samples) = (plugin.to_path_buf(), samples.to_vec());
-        Ok(Self {
-            case: case.name,
-            plugin,
-            device,
-            seed,
-            samples,
-            limit,
-            backend,
-            sessions,
-            watches: Mutex::default(),
-        })
+        Ok(Self { case, plugin, device, seed, samples, limit, backend, sessions, watches: Mutex::default() })
     }
 
     /// Numbers for this case.
@@ -193,6 +183,6 @@ impl Drop for Subject {
 }
 
 /// An error of the host library or of the boundary while the suite looks at what it got.
-pub fn looked(place: &str) -> impl Fn(Error) -> super::case::Stop + '_ {
+pub fn looked(place: &str) -> impl Fn(Error) -> Stop + '_ {
     move |error| failed(place, "an array that keeps the specification", error)
 }

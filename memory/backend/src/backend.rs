@@ -9,6 +9,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 use crate::account::Account;
 use crate::cuda::{CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, Platform};
 use crate::device::{DeviceBackend, DeviceDescription, Found, HostDevice, Place, Stream};
+use crate::entry::Entry;
 use crate::fault::{Faults, Operation};
 use crate::forks;
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
@@ -41,24 +42,6 @@ impl WeakBackend {
     /// The backend, if somebody still has it, or memory of it.
     pub fn upgrade(&self) -> Option<Backend> {
         self.0.upgrade().map(Backend)
-    }
-}
-
-/// A device, and its default stream.
-pub(crate) struct Entry {
-    backend: Box<dyn DeviceBackend>,
-    default_stream: Stream,
-}
-
-impl Entry {
-    /// `raw` is the default stream's own handle.
-    pub(crate) fn new(
-        backend: usize,
-        index: usize,
-        device: Box<dyn DeviceBackend>,
-        raw: *mut std::ffi::c_void,
-    ) -> Self {
-        Self { backend: device, default_stream: Stream::new(backend, index, raw) }
     }
 }
 

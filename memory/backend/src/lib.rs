@@ -60,6 +60,7 @@ mod account;
 mod backend;
 pub mod cuda;
 mod device;
+mod entry;
 mod fault;
 mod forks;
 mod ledger;

@@ -3,16 +3,10 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crossdock::api::{Error, Host as Handle, abi};
-use crossdock::{Host, Session};
+use crossdock::Host;
+use crossdock::api::{Error, abi};
 
-use super::Shared;
-
-/// A session, and itself as plugins see it.
-pub(super) struct Decoder {
-    _session: Session,
-    handle: Handle,
-}
+use super::shared::{Decoder, Shared};
 
 impl Decoder {
     /// The one of `shared`, made when it is first asked for.

@@ -7,7 +7,7 @@ use crossdock::api::{Device, Error, abi};
 use crossdock::memory::Account;
 
 use super::blocks::{Block, front_of, with_surroundings};
-use super::{Breach, Shared};
+use super::shared::{Breach, Shared};
 
 pub(super) fn table() -> abi::Memory {
     abi::Memory {

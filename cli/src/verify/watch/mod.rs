@@ -7,33 +7,19 @@ mod blocks;
 mod decode;
 mod events;
 mod memory;
+mod shared;
 
-use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use crossdock::api::{Code, Device, Error, abi};
-use crossdock::memory::{Account, Backend};
+use crossdock::api::{Device, abi};
+use crossdock::memory::Backend;
 
-use super::inside;
 use super::kept::keep;
-use blocks::Block;
-use events::Events;
-
-/// What kind of rule was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Breach {
-    /// A handle that is nobody's, or was given back before.
-    Handle,
-    /// Bytes written beside a block.
-    Bounds,
-    /// Work on another stream than the call's.
-    Stream,
-    /// Use of the host after its end.
-    Late,
-}
+pub use shared::{AS_ASKED, Breach};
+use shared::{Own, Shared, Tailed};
 
 /// What is offered to a plugin, and what goes wrong on purpose.
 #[derive(Clone, Copy, Default)]
@@ -47,60 +33,6 @@ pub struct Wishes {
 /// The handle to it.
 #[derive(Clone, Copy)]
 pub struct Watch(&'static Shared);
-
-/// What the plugin sees, and what is noted. `host` comes first: the object's address is the `crossdock_host`'s.
-#[repr(C)]
-struct Shared {
-    host: Tailed<abi::Host>,
-    memory: Tailed<abi::Memory>,
-    log: abi::HostLog,
-    session: abi::HostSession,
-    decode: abi::HostDecode,
-    decoder: Mutex<Option<Arc<decode::Decoder>>>,
-    bare: bool,
-    plugin: PathBuf,
-    /// What does the work, until the end.
-    own: Mutex<Option<Own>>,
-    references: AtomicI64,
-    is_gone: AtomicBool,
-    /// How many calls that may fail there have been, and which of them is to fail; 0 for none.
-    calls: AtomicU64,
-    failing: AtomicU64,
-    /// The stream that work is to go onto; null where anything goes.
-    stream: Mutex<usize>,
-    notes: Mutex<Notes>,
-}
-
-#[derive(Clone)]
-struct Own {
-    backend: Backend,
-    account: Arc<Account>,
-}
-
-/// A struct, and behind it what a longer one of a later release would have.
-#[repr(C)]
-struct Tailed<T> {
-    own: T,
-    tail: [u64; 8],
-}
-
-#[derive(Default)]
-struct Notes {
-    breaches: Vec<(Breach, String)>,
-    blocks: Vec<Block>,
-    /// Those that the plugin made, which it may order as it likes.
-    streams: HashSet<usize>,
-    events: Events,
-}
-
-// SAFETY: the structs of functions are written before anybody sees them and never again; the rest is Sync by itself. Pointers
-// inside are to the object itself, which lives for ever.
-unsafe impl Sync for Shared {}
-// SAFETY: as above.
-unsafe impl Send for Shared {}
-
-/// What a call that was made to fail says.
-pub const AS_ASKED: &str = "made to fail by crossdock verify";
 
 impl Watch {
     pub fn new(backend: &Backend, plugin: &Path, device: Device, wishes: Wishes) -> Self {
@@ -200,62 +132,6 @@ impl Watch {
         let notes = self.0.notes();
         let (streams, events) = (notes.streams.len(), notes.events.len());
         (streams + events > 0).then(|| format!("{streams} streams and {events} events not given back"))
-    }
-}
-
-impl Shared {
-    fn own(&self) -> Option<Own> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn notes(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note(&self, kind: Breach, words: String) {
-        self.notes().breaches.push((kind, words));
-    }
-
-    /// A function of the host was called.
-    fn called(&self, function: &'static str) {
-        inside::called(function, false);
-        self.used(function);
-    }
-
-    fn used(&self, function: &str) {
-        if self.is_gone.load(Ordering::SeqCst) {
-            let words = format!("'{function}' was called after the instance's end, without a reference");
-            self.note(Breach::Late, words);
-        }
-    }
-
-    /// One that may fail was called: whether it is to.
-    fn may_fail(&self, function: &'static str) -> Result<(), Error> {
-        inside::called(function, true);
-        self.used(function);
-        let call = self.calls.fetch_add(1, Ordering::SeqCst) + 1;
-        if self.failing.load(Ordering::SeqCst) == call {
-            return Err(Error::new(Code::OUT_OF_MEMORY, format!("{AS_ASKED}: {function}")));
-        }
-        Ok(())
-    }
-
-    /// Work was given to a stream.
-    fn worked(&self, function: &str, on: *mut abi::Stream) {
-        let expected = *self.stream.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut notes = self.notes();
-        if expected != 0 && expected != on as usize && !notes.streams.contains(&(on as usize)) {
-            let which = if on.is_null() { "NULL, the default stream" } else { "another stream" };
-            let words =
-                format!("'{function}' was given {which}, expected the call's, or one that the plugin made");
-            notes.breaches.push((Breach::Stream, words));
-        }
-    }
-
-    fn check_bounds(&self) {
-        let mut notes = self.notes();
-        let damaged: Vec<_> = notes.blocks.iter().filter_map(Block::damage).collect();
-        notes.breaches.extend(damaged.into_iter().map(|words| (Breach::Bounds, words)));
     }
 }
 

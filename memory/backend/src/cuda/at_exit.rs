@@ -6,7 +6,6 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::reaper::Shared;
 use crate::forks;
 
 /// Work that a device does not finish holds no process up for longer.
@@ -15,8 +14,14 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many forks lay before the process that started the driver.
 static FORKS: OnceLock<u32> = OnceLock::new();
 /// Those whose threads were started in this process.
-static REAPERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static REAPERS: Mutex<Vec<Weak<dyn Flushes>>> = Mutex::new(Vec::new());
 static OTHERS: Mutex<Vec<fn(Instant)>> = Mutex::new(Vec::new());
+
+/// What has work to do with a device on a thread of its own.
+pub(super) trait Flushes: Send + Sync {
+    /// Waits until that is done, and not for longer than `until`.
+    fn flush(&self, until: Option<Instant>);
+}
 
 /// Has `wait` called at the end of a process that has started the CUDA driver, before that goes: it blocks until what its
 /// thread has to do is done, and for no longer than it is told to.
@@ -34,7 +39,7 @@ pub(super) fn arm() {
     });
 }
 
-pub(super) fn watch(reaper: Weak<Shared>) {
+pub(super) fn watch(reaper: Weak<dyn Flushes>) {
     let mut reapers = lock(&REAPERS);
     reapers.retain(|known| known.strong_count() > 0);
     reapers.push(reaper);

@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 
 use cudarc::driver::sys;
 
-use super::CudaMissing;
+use super::missing::CudaMissing;
 
 /// Handles, as the driver's header has them: pointers to what only it knows.
 pub(crate) type Context = *mut c_void;

@@ -13,13 +13,14 @@ use super::driver::{
 };
 use super::event::CudaEvent;
 use super::file::MappedMemory;
+use super::missing::CudaMissing;
 use super::pinned::{Deferred, PinnedMemory, Started};
 use super::plain::PlainMemory;
 use super::pool::DevicePool;
-use super::probe::{CudaDevice, CudaMissing, CudaPresence};
+use super::probe::{CudaDevice, CudaPresence};
 use super::reaper::Reaper;
-use crate::backend::Entry;
 use crate::device::{DeviceDescription, HostDevice, Place};
+use crate::entry::Entry;
 use crate::policies::Policies;
 use crate::resource::{Pool, Published, Ranges, Resource};
 

@@ -1,9 +1,9 @@
 //! What a device must be able to do. Host devices are one implementation; others come as files beside it.
 
 mod host;
+mod stream;
 
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::AtomicBool;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
@@ -11,6 +11,7 @@ use crate::resource::Resource;
 
 pub(crate) use host::HostDevice;
 pub use host::physical_memory_bytes;
+pub(crate) use stream::Stream;
 
 /// What a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,35 +27,6 @@ pub struct DeviceDescription {
     /// Whether the host may dereference its addresses.
     pub host_accessible: bool,
 }
-
-/// A queue on one device. Its address is the handle that crosses the boundary.
-pub(crate) struct Stream {
-    /// Whose it is: handles of two backends must not mix.
-    pub backend: usize,
-    pub device_index: usize,
-    /// The device's own handle, null where there is none.
-    pub raw: *mut c_void,
-    /// Whether others have `raw`: what they do with it we do not see.
-    pub exposed: AtomicBool,
-    /// Whether it is a stranger's, who may destroy it once the handle to it is: nothing that lasts refers to `raw`.
-    pub adopted: bool,
-}
-
-impl Stream {
-    pub(crate) const fn new(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self { backend, device_index, raw, exposed: AtomicBool::new(false), adopted: false }
-    }
-
-    /// One that a stranger made, and keeps.
-    pub(crate) const fn adopted(backend: usize, device_index: usize, raw: *mut c_void) -> Self {
-        Self { backend, device_index, raw, exposed: AtomicBool::new(true), adopted: true }
-    }
-}
-
-// SAFETY: `raw` is only handed on; no device binds a stream to a thread.
-unsafe impl Send for Stream {}
-// SAFETY: as above.
-unsafe impl Sync for Stream {}
 
 /// The address that an event handle points at. Host devices have none: what was enqueued there has run.
 pub(crate) type EventHandle = *mut abi::Event;

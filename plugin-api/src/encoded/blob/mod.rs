@@ -6,6 +6,7 @@
 //! outside are errors.
 
 mod crc;
+mod fields;
 mod read;
 pub mod schema;
 mod write;

@@ -1,5 +1,6 @@
 //! Trees out of bytes that anybody may have made.
 
+use super::fields::{Fields, wrong};
 use super::{
     ALIGNMENT, BUFFER_BYTES, CHECKSUM_AT, HEAD_BYTES, MAGIC, MOST_HEADER_BYTES, NODE_BYTES, Place,
     RECORD_ALIGNMENT, TYPE_DTYPE, TYPE_SCHEMA, VERSION, checksum, rounded_up, schema,
@@ -177,77 +178,6 @@ fn place(from: &mut Fields<'_>, end: u64) -> Result<Place> {
         )));
     }
     Ok(Place { offset, bytes, alignment })
-}
-
-/// Something about the bytes.
-pub(super) fn wrong(what: impl std::fmt::Display) -> Error {
-    Error::bad_data(format!("no bytes of an encoded array: {what}"))
-}
-
-/// Bytes, read from the first to the last.
-pub(super) struct Fields<'a> {
-    pub rest: &'a [u8],
-}
-
-impl<'a> Fields<'a> {
-    pub fn take(&mut self, bytes: usize) -> Result<&'a [u8]> {
-        let Some((taken, rest)) = self.rest.split_at_checked(bytes) else {
-            return Err(wrong(format_args!(
-                "they are truncated: expected {bytes} more bytes, got {}",
-                self.rest.len()
-            )));
-        };
-        self.rest = rest;
-        Ok(taken)
-    }
-
-    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut array = [0; N];
-        array.copy_from_slice(self.take(N)?);
-        Ok(array)
-    }
-
-    pub fn u8(&mut self) -> Result<u8> {
-        self.array().map(u8::from_le_bytes)
-    }
-
-    pub fn u16(&mut self) -> Result<u16> {
-        self.array().map(u16::from_le_bytes)
-    }
-
-    pub fn u32(&mut self) -> Result<u32> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    pub fn u64(&mut self) -> Result<u64> {
-        self.array().map(u64::from_le_bytes)
-    }
-
-    /// A `u32` as a number of things.
-    pub fn count(&mut self) -> Result<usize> {
-        self.u32().map(|n| n as usize)
-    }
-
-    pub fn text(&mut self, bytes: usize, what: &str) -> Result<&'a str> {
-        let text = self.take(bytes)?;
-        std::str::from_utf8(text).map_err(|e| wrong(format_args!("{what} is not valid UTF-8: {e}")))
-    }
-
-    /// Bytes that mean nothing yet: whoever sets them says something that is not understood here.
-    pub fn zeros(&mut self, bytes: usize) -> Result<()> {
-        match self.take(bytes)?.iter().all(|byte| *byte == 0) {
-            true => Ok(()),
-            false => Err(wrong("something stands where zeros were expected")),
-        }
-    }
-
-    /// Nothing is left.
-    pub fn end(&self) -> Result<()> {
-        match self.rest.len() {
-            0 => Ok(()),
-            left => Err(wrong(format_args!("{left} bytes are left, expected none"))),
-        }
-    }
 }
 
 // Where the fields of the head end: they are read in order, and nothing else says where each stands.

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_void};
 
-use super::read::{Fields, wrong};
+use super::fields::{Fields, wrong};
 use crate::abi;
 use crate::door;
 use crate::encoded::MOST_DEPTH;

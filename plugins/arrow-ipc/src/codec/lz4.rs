@@ -39,7 +39,7 @@ pub fn most_bytes(stored: usize) -> usize {
 /// same bytes always make the same frame.
 pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     // SAFETY: a pure function of its arguments; null preferences are the defaults.
-    let out = super::room(scratch, unsafe { LZ4F_compressFrameBound(from.len(), std::ptr::null()) });
+    let out = super::frame::room(scratch, unsafe { LZ4F_compressFrameBound(from.len(), std::ptr::null()) });
     let (to, room) = (out.as_mut_ptr().cast(), out.len());
     // SAFETY: it reads `from` and writes into `out`, both of the lengths that it is told.
     checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
@@ -79,7 +79,7 @@ impl<'a> Frame<'a> {
             self.ended = ended;
         }
         self.after += from.len();
-        if super::is_padding(self.after, from) {
+        if super::frame::is_padding(self.after, from) {
             return Ok(());
         }
         Err(format!("is followed by {} more bytes", self.after))

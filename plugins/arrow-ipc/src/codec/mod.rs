@@ -3,6 +3,7 @@
 //! A compressed buffer is eight bytes of uncompressed length, little-endian, then one frame; a length of -1 says that
 //! the bytes after it are stored as they are (Arrow columnar format, "Compression").
 
+mod frame;
 mod lz4;
 mod zstd;
 
@@ -27,14 +28,6 @@ thread_local! {
 
 /// What a thread keeps of it.
 const MOST_SCRATCH_BYTES: usize = 16 << 20;
-
-/// `scratch` with room for `bytes` bytes.
-fn room(scratch: &mut Vec<u8>, bytes: usize) -> &mut [u8] {
-    if scratch.len() < bytes {
-        scratch.resize(bytes, 0);
-    }
-    scratch
-}
 
 /// Bytes before the frame.
 pub const PREFIX_BYTES: usize = 8;
@@ -166,12 +159,6 @@ impl Codec {
             Ok(out)
         })
     }
-}
-
-/// Whether `part`, of the `bytes` bytes that follow a frame inside its buffer, may be the padding that some writers count
-/// in.
-fn is_padding(bytes: usize, part: &[u8]) -> bool {
-    bytes < 64 && part.iter().all(|b| *b == 0)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use super::room;
+use super::frame::{is_padding, room};
 use zstd_safe::{CCtx, DCtx, get_error_name};
 
 thread_local! {
@@ -22,7 +22,7 @@ pub fn most_bytes(stored: usize) -> usize {
 pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
     let frame = zstd_safe::find_frame_compressed_size(from).map_err(why)?;
     let (frame, rest) = from.split_at_checked(frame).ok_or("is cut off")?;
-    if !super::is_padding(rest.len(), rest) {
+    if !is_padding(rest.len(), rest) {
         return Err(format!("is followed by {} more bytes", rest.len()));
     }
     if let Ok(Some(content)) = zstd_safe::get_frame_content_size(frame)

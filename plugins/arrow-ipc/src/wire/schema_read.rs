@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, Metadata};
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{ForwardsUOffset, Vector};
 
+use super::names::without_nul;
 use super::schema::{Column, Kind, Schema, at, check_depth, values_field};
 use super::types_read;
 
@@ -58,17 +59,6 @@ pub fn read_metadata(pairs: Option<Pairs<'_>>) -> Result<Metadata> {
         }
     }
     Ok(metadata)
-}
-
-/// Names go through C, where a NUL would end them.
-pub fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
-    if text.contains('\0') {
-        return Err(Error::unsupported(format!(
-            "{what}, '{}', has a NUL in it, which Arrow's C interface cannot carry",
-            text.escape_debug()
-        )));
-    }
-    Ok(text)
 }
 
 fn read_field(field: arrow_ipc::Field<'_>, depth: usize) -> Result<Column> {

@@ -4,7 +4,7 @@ use arrow_ipc::{DateUnit, Precision, Type, UnionMode};
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit, UnionFields};
 use crossdock_plugin_api::{Error, Result};
 
-use super::schema_read::without_nul;
+use super::names::without_nul;
 
 /// The type of `field`, its children's fields given. Of a dictionary-encoded field: of its values.
 pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>) -> Result<DataType> {

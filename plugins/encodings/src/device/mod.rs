@@ -7,28 +7,19 @@
 mod blocks;
 mod lists;
 mod nested;
+mod on_device;
 mod parts;
 mod repeat;
 mod sparse;
 mod strings;
 
 use crossdock_arrays::DeviceArray;
-use crossdock_arrays::take::{numbers, takes};
-use crossdock_kernels::{IntType, Integers, Numbers};
-use crossdock_memory::BufferMut;
 use crossdock_plugin_api::{Device, Result};
 
 use crate::job::Job;
 use crate::kinds::Kind;
 use crate::node::Node;
-
-/// How the nodes of one id are decoded on a device.
-struct OnDevice {
-    id: &'static str,
-    /// Whether a node can be; else the host does it.
-    suits: fn(&Node<'_>) -> Result<bool>,
-    decode: fn(&Job<'_>) -> Result<DeviceArray>,
-}
+use on_device::{OnDevice, always, integers, is_taken, misplaced, room};
 
 /// Those of whom the host's decoder hands on what is there, as it is, or puts it together by what does so on any device.
 const AS_IT_IS: &[&str] = &[
@@ -71,35 +62,4 @@ pub fn decode(kind: &Kind, job: &Job<'_>) -> Result<DeviceArray> {
         Some(kind) => (kind.decode)(job),
         None => (kind.decode)(job),
     }
-}
-
-/// The whole numbers of an array; `None` where there are none.
-fn integers(array: &DeviceArray) -> Option<Integers<'_>> {
-    let Numbers { buffer, at, len, width_bytes } = numbers(array)?;
-    let of = IntType { width_bytes, signed: array.data_type().is_signed_integer() };
-    Some(Integers { buffer, at, len, of })
-}
-
-/// Room for values on the device.
-fn room(job: &Job<'_>, bytes: usize) -> Result<BufferMut> {
-    job.memory.alloc(job.stream, bytes)
-}
-
-/// Patches that are not where they can be.
-fn misplaced(node: &Node<'_>, number: Option<u64>) -> Result<()> {
-    number.map_or(Ok(()), |number| {
-        Err(node.wrong(format_args!(
-            "patches: expected indices that rise, each within the array, got another as number {number}"
-        )))
-    })
-}
-
-/// Any that the host takes.
-fn always(_: &Node<'_>) -> Result<bool> {
-    Ok(true)
-}
-
-/// Of values that are taken by the numbers of their rows.
-fn is_taken(node: &Node<'_>) -> Result<bool> {
-    Ok(takes(node.data_type()))
 }

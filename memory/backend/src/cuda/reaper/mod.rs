@@ -8,7 +8,7 @@ mod tests;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::at_exit;
+use super::at_exit::{self, Flushes};
 use super::context::Gpu;
 use super::driver::{CAPTURE_MODE_RELAXED, SUCCESS};
 use super::event::CudaEvent;
@@ -48,7 +48,8 @@ impl Reaper {
         match spawned.spawn(move || shared.run()) {
             Ok(_) => {
                 *is_running = true;
-                at_exit::watch(Arc::downgrade(&self.shared));
+                let shared: Arc<dyn Flushes> = self.shared.clone();
+                at_exit::watch(Arc::downgrade(&shared));
             }
             // No thread to be had: done here, late but safely.
             Err(_) => {
@@ -81,14 +82,16 @@ impl Drop for Reaper {
     }
 }
 
-impl Shared {
+impl Flushes for Shared {
     /// As [`Reaper::flush`], and not for longer than `until`.
-    pub(super) fn flush(&self, until: Option<Instant>) {
+    fn flush(&self, until: Option<Instant>) {
         if !self.is_this_thread() {
             self.jobs.flush(until);
         }
     }
+}
 
+impl Shared {
     fn is_this_thread(&self) -> bool {
         self.thread.get() == Some(&this_thread())
     }

@@ -1,0 +1,52 @@
+//! Why there is no CUDA.
+
+use thiserror::Error;
+
+/// Why there is no CUDA, and what helps.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CudaMissing {
+    /// No driver is installed, or the loader does not find it.
+    #[error(
+        "no CUDA driver: libcuda.so was not found; install the NVIDIA driver, or put its folder into LD_LIBRARY_PATH"
+    )]
+    Library,
+    /// The driver is older than this program knows how to use.
+    #[error("the CUDA driver lacks '{symbol}'; install a newer NVIDIA driver")]
+    Symbol {
+        /// What it lacks.
+        symbol: &'static str,
+    },
+    /// The driver refused.
+    #[error("the CUDA driver answered {code} to {function}: {}", advice(*code))]
+    Driver {
+        /// Which function.
+        function: &'static str,
+        /// The driver's code, as a number: newer drivers have codes that nobody here knows.
+        code: i32,
+    },
+    /// The driver works, and has nothing to drive.
+    #[error("the CUDA driver has no device; check nvidia-smi and CUDA_VISIBLE_DEVICES")]
+    NoDevice,
+    /// The binding to the driver panicked.
+    #[error("the CUDA driver could not be asked: {message}")]
+    Panicked {
+        /// Its message.
+        message: String,
+    },
+}
+
+/// What a person can do about the codes that a start of the driver is known to give.
+fn advice(code: i32) -> &'static str {
+    match code {
+        2 => "out of memory; close other programs that use the GPU",
+        3 | 4 => "it is shutting down",
+        34 => "it is a stub library; remove the CUDA toolkit's stubs folder from LD_LIBRARY_PATH",
+        100 => "no device; check nvidia-smi and CUDA_VISIBLE_DEVICES",
+        101 => "no such device; check CUDA_VISIBLE_DEVICES",
+        802 => "the system is not ready; start nvidia-fabricmanager, or wait until it runs",
+        803 => "library and kernel module differ in version; reboot, or install both from one release",
+        804 => "this GPU does not support the compatibility package; remove it from LD_LIBRARY_PATH",
+        999 => "an unknown error; check nvidia-smi and dmesg",
+        _ => "look the code up as CUresult in the driver's documentation, and check nvidia-smi",
+    }
+}
