@@ -1,6 +1,6 @@
 //! Every crate takes the workspace's lints.
 
-use super::Text;
+use super::text::Text;
 use crate::cargo::Package;
 
 /// A complaint for every member whose manifest does not say `[lints] workspace = true`.
@@ -23,7 +23,7 @@ fn takes_the_lints(manifest: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::text::text;
     use super::*;
 
     fn check_one(manifest: &str) -> Vec<String> {

@@ -2,8 +2,10 @@
 //! a list of complaints, so that its tests can hand it a house that breaks it.
 
 mod arrows;
+mod cycles;
 mod manifests;
 mod papers;
+mod text;
 mod texts;
 mod versions;
 
@@ -11,13 +13,7 @@ use crate::cargo::Workspace;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::Path;
-
-/// A text file of ours.
-pub struct Text {
-    /// Relative to the root, with `/`.
-    pub path: String,
-    pub content: String,
-}
+use text::Text;
 
 /// Prints every complaint; an error if there is one.
 pub fn run(workspace: &Workspace) -> Result<()> {
@@ -36,6 +32,7 @@ fn complaints(workspace: &Workspace) -> Result<Vec<String>> {
     let mut texts = Vec::new();
     collect(&workspace.root, &workspace.root, &mut texts)?;
     let mut all = arrows::check(&workspace.packages);
+    all.extend(cycles::check(&workspace.packages, &texts));
     all.extend(manifests::check(&workspace.packages, &texts));
     all.extend(texts::check(&texts));
     all.extend(papers::check(&texts));
@@ -74,9 +71,4 @@ fn collect(root: &Path, folder: &Path, texts: &mut Vec<Text>) -> Result<()> {
         texts.push(Text { path: relative, content: String::from_utf8_lossy(&bytes).into_owned() });
     }
     Ok(())
-}
-
-#[cfg(test)]
-pub fn text(path: &str, content: &str) -> Text {
-    Text { path: path.to_owned(), content: content.to_owned() }
 }

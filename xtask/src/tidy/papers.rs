@@ -1,6 +1,6 @@
 //! The documents: decisions are numbered without gaps, the README holds the two commands.
 
-use super::Text;
+use super::text::Text;
 
 const COMMANDS: [&str; 2] = ["cargo xtask demo", "cargo xtask test"];
 
@@ -45,7 +45,7 @@ fn decisions(texts: &[Text]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::text::text;
     use super::*;
 
     fn with_decisions(names: &[&str]) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! Files that one can read in one sitting, without words that belong elsewhere.
 
-use super::Text;
+use super::text::Text;
 
 const MAX_LINES: usize = 600;
 
@@ -53,7 +53,7 @@ pub fn check(texts: &[Text]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::text::text;
     use super::*;
 
     #[test]

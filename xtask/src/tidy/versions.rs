@@ -1,6 +1,6 @@
 //! One version, in one place: the workspace's. What repeats it must agree.
 
-use super::Text;
+use super::text::Text;
 
 /// A complaint for each that does not.
 pub fn check(texts: &[Text]) -> Vec<String> {
@@ -39,7 +39,7 @@ fn newest(changelog: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::text;
+    use super::super::text::text;
     use super::*;
 
     const MANIFEST: &str = "[workspace.package]\nversion = \"0.2.0\"\n\n[workspace.dependencies]\n";
