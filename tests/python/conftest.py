@@ -8,9 +8,14 @@ from pathlib import Path
 
 import capi
 import pytest
+from sampling import skip_unselected
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
+
+
+def pytest_collection_modifyitems(items):
+    skip_unselected(items)
 
 
 def golden_cases():

@@ -47,13 +47,13 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     let Some(toolchain) = nightly::host()? else {
         bail!("fuzzing needs a nightly toolchain: rustup toolchain add nightly")
     };
-    let fuzzer = Fuzzer::build(workspace, &toolchain)?;
-    let wanted = |target: &String| options.targets.is_empty() || options.targets.contains(target);
-    if let Some(unknown) = options.targets.iter().find(|target| !fuzzer.targets.contains(target)) {
-        bail!("there is no target '{unknown}', expected {}", fuzzer.targets.join(", "));
+    let mut targets = Fuzzer::targets(workspace)?;
+    if let Some(unknown) = options.targets.iter().find(|target| !targets.contains(target)) {
+        bail!("there is no target '{unknown}', expected {}", targets.join(", "));
     }
-    let targets: Vec<_> = fuzzer.targets.iter().filter(|target| wanted(target)).cloned().collect();
-    let runs = fuzzer.fuzz(&targets, options.seconds, options.seed)?;
+    targets.retain(|target| options.targets.is_empty() || options.targets.contains(target));
+    let fuzzer = Fuzzer::build(workspace, &toolchain, targets)?;
+    let runs = fuzzer.fuzz(&fuzzer.targets, options.seconds, options.seed)?;
     for Run { target, outcome } in &runs {
         match outcome {
             Ok(inputs) => println!("{target}: {inputs} inputs, nothing found"),
@@ -61,7 +61,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
         }
     }
     if options.keep {
-        targets.iter().try_for_each(|target| fuzzer.keep(target))?;
+        fuzzer.targets.iter().try_for_each(|target| fuzzer.keep(target))?;
     }
     let failed = runs.iter().any(|run| run.outcome.is_err());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -79,18 +79,24 @@ pub struct Fuzzer {
 }
 
 impl Fuzzer {
-    /// Builds all targets for the toolchain's own machine, and lays out what they begin with.
-    pub fn build(workspace: &Workspace, host: &str) -> Result<Self> {
-        let root = workspace.root.clone();
-        let folder = root.join("fuzz/fuzz_targets");
+    /// The names of all that there are, sorted.
+    pub fn targets(workspace: &Workspace) -> Result<Vec<String>> {
+        let folder = workspace.root.join("fuzz/fuzz_targets");
         let files =
             std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
         let names = files.filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()));
         let mut targets: Vec<_> = names.collect();
         targets.sort();
+        Ok(targets)
+    }
+
+    /// Builds targets for the toolchain's own machine, and lays out what they begin with.
+    pub fn build(workspace: &Workspace, host: &str, targets: Vec<String>) -> Result<Self> {
+        let root = workspace.root.clone();
         let into = workspace.target.join("fuzz");
         let mut build = nightly::program("cargo");
-        build.current_dir(&root).env("RUSTFLAGS", FLAGS).args(["build", "--release", "--bins", "--locked"]);
+        build.current_dir(&root).env("RUSTFLAGS", FLAGS).args(["build", "--release", "--locked"]);
+        build.args(targets.iter().flat_map(|target| ["--bin", target]));
         build.args(["--manifest-path", "fuzz/Cargo.toml", "--target", host, "--target-dir"]).arg(&into);
         run_command(&mut build)?;
         let fuzzer =

@@ -5,6 +5,7 @@ mod bless;
 mod capi;
 mod cargo;
 mod demo;
+mod fnv;
 mod fuzz;
 mod gpu_bundle;
 mod kernels;
@@ -34,10 +35,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everything that must hold: format, house rules, lints, builds, tests in Rust, C and Python, sanitizer
+    /// Run the tests: format, house rules, lints, builds, tests in Rust, C and Python, sanitizer
     ///
-    /// Every step runs, whatever became of the ones before. The last line counts: `N passed, N failed, N skipped`;
-    /// a step without tests of its own (a format check, a build) counts as one. The golden tests need Arrow's golden
+    /// Without --all, runs the short tier: everything that a change is likely to break, and a sample of the work that is
+    /// the same over and over, selected by the hash of the commit. docs/testing.md lists the steps and their tiers.
+    ///
+    /// Every step runs, whatever became of the ones before, two at a time where there are two cores. The last line counts:
+    /// `N passed, N failed, N skipped`; a step without tests of its own (a format check, a build) counts as one. For each
+    /// failed step the summary shows the command that runs the failed test again. The golden tests need Arrow's golden
     /// files, and find them through ARROW_TEST_DATA.
     ///
     /// A Rust test that cannot run on this machine writes a line `skipped: NAME: WHY` with

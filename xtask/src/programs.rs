@@ -11,9 +11,14 @@ use std::process::{Command, Stdio};
 pub const TARGETS: [&str; 4] = ["--workspace", "--lib", "--bins", "--tests"];
 
 /// One test program, and the folder that its tests expect to be in.
+#[derive(Clone)]
 pub struct Program {
     /// Its target's, as Cargo knows it.
     pub name: String,
+    /// Its package's folder, relative to the root.
+    pub package: String,
+    /// Whether it holds the unit tests of a library or a program.
+    pub is_unit: bool,
     pub path: PathBuf,
     pub folder: PathBuf,
 }
@@ -63,19 +68,21 @@ pub fn tests(
     if !output.status.success() {
         bail!("{} ended with {}", show(&command), output.status);
     }
-    let folders: Vec<PathBuf> =
-        workspace.packages.iter().filter(|p| wanted(p)).map(|p| workspace.root.join(&p.folder)).collect();
-    let all = String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect::<Vec<_>>();
-    Ok(all.into_iter().filter(|program| folders.contains(&program.folder)).collect())
+    let wanted =
+        |program: &Program| workspace.packages.iter().any(|p| p.folder == program.package && wanted(p));
+    let all = String::from_utf8_lossy(&output.stdout);
+    Ok(all.lines().filter_map(|line| program(line, &workspace.root)).filter(wanted).collect())
 }
 
 /// The test program that a line of Cargo's messages tells of.
-fn program(line: &str) -> Option<Program> {
+fn program(line: &str, root: &Path) -> Option<Program> {
     let message: Value = serde_json::from_str(line).ok()?;
     let path = message["executable"].as_str().filter(|_| message["profile"]["test"] == true)?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
     let name = message["target"]["name"].as_str()?.to_owned();
-    Some(Program { name, path: path.into(), folder: folder.into() })
+    let is_unit = message["target"]["kind"].as_array()?.iter().all(|kind| kind != "test");
+    let package = folder.strip_prefix(root).unwrap_or(folder).to_string_lossy().into_owned();
+    Some(Program { name, package, is_unit, path: path.into(), folder: folder.into() })
 }
 
 #[cfg(test)]
@@ -84,16 +91,25 @@ mod tests {
 
     #[test]
     fn cargo_tells_of_test_programs_among_other_things() {
-        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/c/Cargo.toml","target":{"name":"a"}}"#;
+        let line = r#"{"executable":"/t/a-1","profile":{"test":true},"manifest_path":"/w/c/Cargo.toml","target":{"name":"a","kind":["test"]}}"#;
+        let program = |line: &str| program(line, Path::new("/w"));
         let found = program(line).unwrap();
-        assert_eq!((&*found.name, found.path, found.folder), ("a", "/t/a-1".into(), "/c".into()));
+        assert_eq!((&*found.name, found.path, found.folder), ("a", "/t/a-1".into(), "/w/c".into()));
+        assert_eq!((&*found.package, found.is_unit), ("c", false));
+        assert!(program(&line.replace("[\"test\"]", "[\"lib\"]")).unwrap().is_unit);
         assert!(program(&line.replace("true", "false")).is_none());
         assert!(program("Compiling").is_none());
     }
 
     #[test]
     fn a_program_that_fails_is_told_with_its_seed_and_what_it_wrote() {
-        let program = |path: &str| Program { name: path.into(), path: path.into(), folder: "/".into() };
+        let program = |path: &str| Program {
+            name: path.into(),
+            package: String::new(),
+            is_unit: false,
+            path: path.into(),
+            folder: "/".into(),
+        };
         let seed = [("SEED", "7".to_owned()), ("LD_LIBRARY_PATH", "/driver".to_owned())];
         assert!(program("true").run(&seed, &[]).is_none());
         let failure = program("ls").run(&seed, &["/none/such"]).unwrap();

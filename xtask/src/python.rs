@@ -8,7 +8,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// The package's folder in the workspace, and what it is called.
-const FOLDER: &str = "python";
+pub const FOLDER: &str = "python";
 const PACKAGE: &str = "crossdock";
 /// The module as Python looks for one that keeps to the stable ABI.
 const MODULE: &str = "_native.abi3.so";

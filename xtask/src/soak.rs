@@ -87,7 +87,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
 
 /// `None` where there is no toolchain for it, which is said.
 fn fuzzer(workspace: &Workspace) -> Result<Option<Fuzzer>> {
-    let fuzzer = nightly::host()?.map(|host| Fuzzer::build(workspace, &host)).transpose()?;
+    let fuzzer = nightly::host()?
+        .map(|host| Fuzzer::build(workspace, &host, Fuzzer::targets(workspace)?))
+        .transpose()?;
     if fuzzer.is_none() {
         say("skipped: fuzzing: no nightly toolchain (rustup toolchain add nightly)");
     }

@@ -23,6 +23,7 @@ sys.path.insert(0, str(HERE.parent))
 sys.path.append(str(HERE.parent / "vortex"))
 
 import crossdock as cd  # noqa: E402
+from sampling import skip_unselected  # noqa: E402
 
 
 def missing_peers(path):
@@ -57,6 +58,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "cuda" in getattr(item, "fixturenames", ()):
             item.add_marker("cuda")
+    skip_unselected(items)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,8 +1,8 @@
 //! The tests of everything that touches raw memory or the boundary, under AddressSanitizer, plugins and the Python module
 //! included.
 
-use super::{Outcome, python, stream};
-use crate::cargo::{Workspace, run as run_command, show};
+use super::{Outcome, Run, python, stream};
+use crate::cargo::{Workspace, show};
 use crate::nightly;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -28,8 +28,24 @@ const NO_USE: &[&str] = &[
 /// Where AddressSanitizer comes with the toolchain, of the platforms that we support.
 const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
+/// What the short tier runs one of, beside what every other crate stands on.
+const SHORT: &[&[&str]] = &[
+    &["kernels", "plugins/arrow-ipc", "plugins/arrow-c-device", "plugins/dlpack"],
+    &["plugins/encodings", "python"],
+    &["host", "cli", "tests/sim-cuda"],
+    &["tests/suite", "tests/skew"],
+];
+/// What the short tier always runs.
+const ALWAYS: &[&str] = &["plugin-api", "memory", "arrays"];
+
+/// Whether a folder is one of these or lies in one.
+fn is_in(folder: &str, folders: &[&str]) -> bool {
+    folders.iter().any(|other| Path::new(folder).starts_with(other))
+}
+
 /// Builds plugins and tests with a nightly toolchain and runs them; skipped where there is none.
-pub fn run(workspace: &Workspace) -> Result<Outcome> {
+pub fn run(run: &Run<'_>) -> Result<Outcome> {
+    let workspace = run.workspace;
     let Some(target) = nightly::host()? else {
         return Ok(Outcome::Skipped("no nightly toolchain".to_owned()));
     };
@@ -37,23 +53,36 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
     if !TARGETS.contains(&target) {
         return Ok(Outcome::Skipped(format!("no AddressSanitizer for {target}")));
     }
-
-    let is_left_out = |folder: &str| LEFT_OUT.iter().any(|out| Path::new(folder).starts_with(out));
-    let inside = workspace.packages.iter().filter(|p| !is_left_out(&p.folder));
-    let packages: Vec<&str> = inside.map(|p| p.name.as_str()).collect();
-    // With the module, so that one build settles on one set of features.
+    let sampled = run.tier.is_short().then(|| run.tier.one_of("sanitized crates", SHORT));
+    let selected = |folder: &str| {
+        sampled.is_none_or(|groups| is_in(folder, ALWAYS) || groups.iter().any(|group| is_in(folder, group)))
+    };
+    let tested = workspace.packages.iter().filter(|p| !is_in(&p.folder, LEFT_OUT) && selected(&p.folder));
+    let packages: Vec<&str> = tested.map(|p| p.name.as_str()).collect();
+    stream::line(&format!("the tests of {}", packages.join(", ")));
+    let with_package = selected(crate::python::FOLDER);
+    // What the tests load, and with the module, so that one build settles on one set of features.
     let mut built = packages.clone();
-    built.extend(crate::python::packages(workspace).map(|package| package.name.as_str()));
-    run_command(&mut sanitized(workspace, target, "build", &built))?;
-    let rust = stream::cargo_test(sanitized(workspace, target, "test", &packages).arg("--no-fail-fast"))?;
-    Ok(rust.and(&package(workspace, &workspace.target.join("asan").join(target).join("debug"))?))
+    if with_package || sampled.is_none() {
+        built.extend(crate::python::packages(workspace).map(|package| package.name.as_str()));
+    }
+    stream::check(&mut sanitized(workspace, target, "build", &built))?;
+    let mut tests = sanitized(workspace, target, "test", &packages);
+    run.tier.tell(&mut tests);
+    tests.arg("--no-fail-fast").arg("--").args(run.filter.as_slice());
+    let rust = stream::cargo_test(&mut tests)?;
+    if !with_package || run.filter.is_some() {
+        return Ok(rust);
+    }
+    Ok(rust.and(package(run, &workspace.target.join("asan").join(target).join("debug"))?))
 }
 
 /// The tests of the Python package, with the sanitizer in the interpreter's process before everything else.
-fn package(workspace: &Workspace, built: &Path) -> Result<Outcome> {
+fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     let Some(runtime) = runtime() else {
         return Ok(Outcome::Skipped("no libasan.so beside the C compiler, for Python to load".to_owned()));
     };
+    let workspace = run.workspace;
     let layout = crate::python::lay_out(workspace, built)?;
     let interpreter = python::environment(workspace)?;
     let command = || {
@@ -74,10 +103,11 @@ fn package(workspace: &Workspace, built: &Path) -> Result<Outcome> {
         return Ok(Outcome::check(Err(anyhow::anyhow!("{} was not noticed: {said}", show(&overrun)))));
     }
     let mut pytest = command();
+    run.tier.tell(&mut pytest);
     pytest.args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not cuda"]);
     pytest.args(python::IN_PARALLEL);
     pytest.args(NO_USE.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
-    stream::pytest(pytest.arg(format!("--confcutdir={}", python::PACKAGE)).arg(python::PACKAGE))
+    stream::pytest(pytest.arg(format!("--confcutdir={}", python::PACKAGE)).arg(python::PACKAGE), false)
 }
 
 /// The sanitizer as a library, of the C compiler: Rust has it only for programs.
@@ -104,8 +134,6 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
     command.env("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display()));
     command.current_dir(&workspace.root).args([what, "--target", target, "--target-dir"]);
     command.arg(workspace.target.join("asan")).args(["--lib", "--bins", "--tests"]);
-    // What is not ours is compiled quickly rather than well: it runs once.
-    command.args(["--config", "profile.dev.package.\"*\".opt-level=1"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command
 }

@@ -1,7 +1,7 @@
 //! What may be depended on, by `deny.toml`.
 
-use super::Outcome;
-use crate::cargo::{Workspace, cargo, run as run_command};
+use super::{Outcome, stream};
+use crate::cargo::{Workspace, cargo};
 use anyhow::Result;
 
 /// Checks licences, sources and bans; skipped where cargo-deny is not installed. The list of advisories is not looked at:
@@ -18,5 +18,5 @@ pub fn run(workspace: &Workspace) -> Result<Outcome> {
         "check",
         "--hide-inclusion-graph",
     ]);
-    Ok(Outcome::check(run_command(command.args(["bans", "licenses", "sources"]))))
+    Ok(Outcome::check(stream::check(command.args(["bans", "licenses", "sources"]))))
 }

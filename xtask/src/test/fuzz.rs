@@ -1,37 +1,47 @@
 //! Each fuzz target, for a little while.
 
-use super::{Counts, Outcome};
-use crate::cargo::Workspace;
+use super::sample::Tier;
+use super::{Counts, Failure, Outcome, Run, stream};
 use crate::fuzz::Fuzzer;
 use crate::nightly;
 use anyhow::Result;
 
 const SECONDS: u64 = 20;
+/// So many targets in the short tier.
+const SHORT: usize = 2;
 /// The same inputs for everybody, so that what one change brings up is not another one's.
 const SEED: u32 = 1;
 
 /// Skipped where there is no nightly toolchain.
-pub fn run(workspace: &Workspace) -> Result<Outcome> {
+pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let Some(host) = nightly::host()? else {
         return Ok(Outcome::Skipped("no nightly toolchain".to_owned()));
     };
-    let fuzzer = Fuzzer::build(workspace, &host)?;
-    let (mut counts, mut found) = (Counts::default(), Vec::new());
-    for run in fuzzer.fuzz(&fuzzer.targets, SECONDS, SEED)? {
-        match run.outcome {
+    let mut targets = Fuzzer::targets(run.workspace)?;
+    if let Tier::Short(sample) = run.tier {
+        let first = sample.index("fuzz targets", targets.len());
+        targets.rotate_left(first);
+        targets.truncate(SHORT);
+    }
+    let fuzzer = Fuzzer::build(run.workspace, &host, targets)?;
+    let (mut counts, mut failure) = (Counts::default(), Failure::from(String::new()));
+    for fuzzed in fuzzer.fuzz(&fuzzer.targets, SECONDS, SEED)? {
+        match fuzzed.outcome {
             Ok(inputs) => {
-                println!("{}: {inputs} inputs in {SECONDS} s", run.target);
+                stream::line(&format!("{}: {inputs} inputs in {SECONDS} s", fuzzed.target));
                 counts.passed += 1;
             }
             Err(what) => {
-                println!("{}: {what}", run.target);
+                stream::line(&format!("{}: {what}", fuzzed.target));
                 counts.failed += 1;
-                found.push(run.target);
+                failure.tests.push(fuzzed.target);
             }
         }
     }
-    if found.is_empty() {
+    if failure.tests.is_empty() {
         return Ok(Outcome::Passed(counts));
     }
-    Ok(Outcome::Failed(counts, format!("found something: {}", found.join(", "))))
+    // The lines above say which input shows it again.
+    failure.why = format!("found something: {}", std::mem::take(&mut failure.tests).join(", "));
+    Ok(Outcome::Failed(counts, failure))
 }

@@ -5,7 +5,12 @@ mod counts;
 mod deny;
 mod fuzz;
 mod python;
+mod rust;
+mod sample;
+mod schedule;
 pub mod sim_cuda;
+mod skew;
+mod step;
 mod steps;
 mod stream;
 
@@ -13,69 +18,60 @@ use crate::cargo::Workspace;
 use anyhow::Result;
 use clap::ValueEnum;
 use counts::Counts;
+use sample::{Sample, Tier};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use step::Step;
 
 /// What `cargo xtask test` takes.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run these steps only (and the build that they need); may be given more than once
+    /// Run everything; otherwise what a change is likely to break, and a sample of what is the same work over and over
+    #[arg(long)]
+    all: bool,
+    /// The number that selects the sample; otherwise the hash of the commit does
+    #[arg(long, value_name = "N", conflicts_with = "all")]
+    sample: Option<u32>,
+    /// Run these steps only (and the builds that they need); may be given more than once
     #[arg(long, value_enum, value_name = "STEP")]
     only: Vec<Step>,
     /// Leave these steps out; may be given more than once
     #[arg(long, value_enum, value_name = "STEP")]
     skip: Vec<Step>,
+    /// Run only tests whose names contain this, or a file or test of pytest's; needs --only
+    #[arg(long, value_name = "TEXT", requires = "only")]
+    filter: Option<String>,
     /// Build and test in the release profile
     #[arg(long)]
     release: bool,
 }
 
-/// In the order in which they run.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Step {
-    /// cargo fmt --check
-    Fmt,
-    /// The rules of the house: cargo xtask tidy
-    Tidy,
-    /// Lints, warnings denied
-    Clippy,
-    /// What may be depended on: licences, sources and bans, where cargo-deny is installed
-    Deny,
-    /// The CUDA images are what their compiler makes of their sources, where it can be had: cargo xtask kernels --check
-    Kernels,
-    /// The plugins, the command and the tests
-    Build,
-    /// Unit and integration tests
-    Rust,
-    /// The tests of everything that works with devices, over the simulated CUDA driver
-    SimCuda,
-    /// The code in the documentation
-    Doc,
-    /// Every ABI struct is FFI-safe, by abi_stable's derive
-    StableAbi,
-    /// Third-party peers: pyarrow reads what we write and writes what we read; the Python package, its stubs and its wheel
-    Python,
-    /// The boundary's tests under AddressSanitizer, where there is a nightly toolchain
-    Asan,
-    /// Bytes of anybody's making, 20 s for each target of fuzz/, where there is a nightly toolchain: cargo xtask fuzz
-    Fuzz,
+/// What a step needs to know.
+struct Run<'a> {
+    workspace: &'a Workspace,
+    tier: Tier,
+    filter: Option<String>,
+    release: bool,
 }
 
 /// How a step ended.
 enum Outcome {
     Passed(Counts),
-    Failed(Counts, String),
+    Failed(Counts, Failure),
     Skipped(String),
 }
 
-impl Step {
-    fn name(self) -> String {
-        self.to_possible_value().map(|v| v.get_name().to_owned()).unwrap_or_default()
-    }
+/// What is known of a failure.
+struct Failure {
+    why: String,
+    /// Names of the tests that failed.
+    tests: Vec<String>,
+}
 
-    /// The tests load plugins and start the command, which are nobody's Cargo dependency.
-    fn needs_build(self) -> bool {
-        matches!(self, Self::Rust | Self::SimCuda | Self::Python)
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self { why, tests: Vec::new() }
     }
 }
 
@@ -83,31 +79,74 @@ impl Options {
     fn wants(&self, step: Step) -> bool {
         let asked = self.only.is_empty()
             || self.only.contains(&step)
-            || (step == Step::Build && self.only.iter().any(|s| s.needs_build()));
+            || self.only.iter().any(|only| only.needs().contains(&step));
         asked && !self.skip.contains(&step)
+    }
+
+    fn tier(&self, workspace: &Workspace) -> Tier {
+        match (self.all, self.sample) {
+            (true, _) => Tier::All,
+            (false, Some(number)) => Tier::Short(Sample(number)),
+            (false, None) => Tier::Short(Sample::of_commit(workspace)),
+        }
     }
 }
 
+/// As many steps at a time: more would only wait for each other's memory and cores, which most steps can use themselves.
+const MOST_SLOTS: usize = 2;
+
 /// Runs the steps that were asked for, all of them whatever happens, and sums up.
 pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
-    let mut results = Vec::new();
-    for step in Step::value_variants().iter().copied() {
-        if !options.wants(step) {
-            results.push((step, Outcome::Skipped("not asked for".to_owned()), Duration::ZERO));
-            continue;
-        }
-        println!("\n=== {} ===", step.name());
-        let start = Instant::now();
-        let outcome = steps::run(step, workspace, options.release)
-            .unwrap_or_else(|error| Outcome::Failed(Counts::default(), format!("{error:#}")));
-        let elapsed = start.elapsed();
-        println!("--- {}: {} in {:.1} s", step.name(), outcome.word(), elapsed.as_secs_f64());
-        if let Some(why) = outcome.reason() {
-            println!("    {why}");
-        }
-        results.push((step, outcome, elapsed));
+    let tier = options.tier(workspace);
+    let run = Run { workspace, tier, filter: options.filter.clone(), release: options.release };
+    match tier {
+        Tier::All => println!("all tests"),
+        Tier::Short(_) => println!(
+            "the short tier; what it samples is selected by {} (everything: cargo xtask test --all)",
+            tier.arguments()
+        ),
     }
-    Ok(sum_up(&results))
+    let steps: Vec<Step> =
+        Step::value_variants().iter().copied().filter(|step| options.wants(*step)).collect();
+    let results = Mutex::new(Vec::new());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let begin = Instant::now();
+    schedule::run(&steps, cores.min(MOST_SLOTS), |step| {
+        let result = one(&run, step);
+        results.lock().unwrap_or_else(PoisonError::into_inner).push((step, result.0, result.1));
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(step, ..)| *step);
+    Ok(sum_up(&run, options, &results, begin.elapsed()))
+}
+
+fn one(run: &Run<'_>, step: Step) -> (Outcome, Duration) {
+    println!("\n=== {} ===", step.name());
+    stream::label(format!("{:<9}| ", step.name()));
+    let start = Instant::now();
+    let outcome = steps::run(step, run)
+        .unwrap_or_else(|error| Outcome::Failed(Counts::default(), format!("{error:#}").into()));
+    let elapsed = start.elapsed();
+    println!("--- {}: {} in {:.1} s", step.name(), outcome.word(), elapsed.as_secs_f64());
+    if let Some(why) = outcome.reason() {
+        println!("    {why}");
+    }
+    (outcome, elapsed)
+}
+
+impl Run<'_> {
+    /// What to type to see a failure of a step again.
+    fn replay(&self, step: Step, tests: &[String]) -> String {
+        let mut command = format!("cargo xtask test {} --only {}", self.tier.arguments(), step.name());
+        if self.release {
+            command += " --release";
+        }
+        // One name: a filter is one text. The others are listed with the failure.
+        if let Some(test) = tests.first() {
+            command += &format!(" --filter '{test}'");
+        }
+        command
+    }
 }
 
 impl Outcome {
@@ -115,17 +154,30 @@ impl Outcome {
     fn check(result: Result<()>) -> Self {
         match result {
             Ok(()) => Self::Passed(Counts { passed: 1, ..Counts::default() }),
-            Err(error) => Self::Failed(Counts::default(), format!("{error:#}")),
+            Err(error) => Self::Failed(Counts::default(), format!("{error:#}").into()),
         }
     }
 
-    /// Of a step in two parts.
-    fn and(&self, other: &Self) -> Self {
+    /// Of a step in two parts; a part that was skipped makes the whole skipped only if the other one was, too.
+    fn and(self, other: Self) -> Self {
+        if let (Self::Skipped(a), Self::Skipped(b)) = (&self, &other) {
+            return Self::Skipped(format!("{a}; {b}"));
+        }
         let mut counts = self.counts();
         counts += other.counts();
-        let failed = [self, other].into_iter().filter(|part| matches!(part, Self::Failed(..)));
-        let why: Vec<&str> = failed.filter_map(Self::reason).collect();
-        if why.is_empty() { Self::Passed(counts) } else { Self::Failed(counts, why.join("; ")) }
+        let failures: Vec<Failure> = [self, other].into_iter().filter_map(Self::failure).collect();
+        if failures.is_empty() {
+            return Self::Passed(counts);
+        }
+        let why = failures.iter().map(|failure| failure.why.as_str()).collect::<Vec<_>>().join("; ");
+        Self::Failed(counts, Failure { why, tests: failures.into_iter().flat_map(|f| f.tests).collect() })
+    }
+
+    fn failure(self) -> Option<Failure> {
+        match self {
+            Self::Failed(_, failure) => Some(failure),
+            _ => None,
+        }
     }
 
     fn counts(&self) -> Counts {
@@ -148,12 +200,15 @@ impl Outcome {
     fn reason(&self) -> Option<&str> {
         match self {
             Self::Passed(_) => None,
-            Self::Failed(_, why) | Self::Skipped(why) => Some(why),
+            Self::Failed(_, failure) => Some(&failure.why),
+            Self::Skipped(why) => Some(why),
         }
     }
 }
 
-fn sum_up(results: &[(Step, Outcome, Duration)]) -> ExitCode {
+type Results = [(Step, Outcome, Duration)];
+
+fn sum_up(run: &Run<'_>, options: &Options, results: &Results, elapsed: Duration) -> ExitCode {
     println!("\n=== summary ===");
     let mut total = Counts::default();
     for (step, outcome, elapsed) in results {
@@ -162,10 +217,37 @@ fn sum_up(results: &[(Step, Outcome, Duration)]) -> ExitCode {
         if let Some(why) = outcome.reason() {
             println!("{:<10} {why}", "");
         }
+        if let Outcome::Failed(_, failure) = outcome {
+            failure.tests.iter().for_each(|test| println!("{:<10} failed: {test}", ""));
+            println!("{:<10} to see it again: {}", "", run.replay(*step, &failure.tests));
+        }
         total += counts;
     }
+    for step in Step::value_variants().iter().filter(|step| !options.wants(**step)) {
+        println!("{:<10}            not asked for", step.name());
+        total.skipped += 1;
+    }
+    for warning in budget_warnings(run.tier, results) {
+        println!("{warning}");
+    }
+    println!("{:.0} s in all", elapsed.as_secs_f64());
     println!("\n{total}");
     if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// A line for each step that took more than a third longer than it may.
+fn budget_warnings(tier: Tier, results: &Results) -> Vec<String> {
+    let over = results.iter().filter_map(|(step, _, elapsed)| {
+        let budget = step.budget(tier);
+        let seconds = elapsed.as_secs();
+        (seconds > budget + budget / 3).then(|| {
+            format!(
+                "warning: {} took {seconds} s, and its budget is {budget} s (xtask/src/test/step.rs)",
+                step.name()
+            )
+        })
+    });
+    over.collect()
 }
 
 #[cfg(test)]
@@ -173,38 +255,71 @@ mod tests {
     use super::*;
 
     fn options(only: &[Step], skip: &[Step]) -> Options {
-        Options { only: only.to_vec(), skip: skip.to_vec(), release: false }
+        let (only, skip) = (only.to_vec(), skip.to_vec());
+        Options { all: false, sample: None, only, skip, filter: None, release: false }
+    }
+
+    fn failed(passed: u64, why: &str, tests: &[&str]) -> Outcome {
+        let tests = tests.iter().map(ToString::to_string).collect();
+        Outcome::Failed(Counts { passed, ..Counts::default() }, Failure { why: why.to_owned(), tests })
+    }
+
+    fn passed(passed: u64) -> Outcome {
+        Outcome::Passed(Counts { passed, ..Counts::default() })
     }
 
     #[test]
     fn asking_for_the_python_tests_brings_the_build_that_they_need() {
         let asked = options(&[Step::Python], &[]);
-        assert!(asked.wants(Step::Build) && asked.wants(Step::Python) && !asked.wants(Step::Clippy));
+        assert!(asked.wants(Step::Build) && asked.wants(Step::Venv) && asked.wants(Step::Python));
+        assert!(!asked.wants(Step::Clippy));
         assert!(!options(&[Step::Python], &[Step::Build]).wants(Step::Build));
     }
 
     #[test]
     fn a_step_that_failed_without_a_failed_test_still_counts_as_a_failure() {
-        let outcome =
-            Outcome::Failed(Counts { passed: 3, ..Counts::default() }, "does not compile".to_owned());
-        assert_eq!(outcome.counts(), Counts { passed: 3, failed: 1, skipped: 0 });
+        let counts = Counts { passed: 3, failed: 1, skipped: 0 };
+        assert_eq!(failed(3, "does not compile", &[]).counts(), counts);
     }
 
     #[test]
     fn a_step_of_which_one_part_failed_has_failed() {
-        let counts = |passed| Counts { passed, ..Counts::default() };
-        let (good, bad) = (Outcome::Passed(counts(3)), Outcome::Failed(counts(2), "why".to_owned()));
-        assert!(matches!(good.and(&good), Outcome::Passed(Counts { passed: 6, failed: 0, .. })));
-        for both in [good.and(&bad), bad.and(&good)] {
-            assert!(
-                matches!(&both, Outcome::Failed(Counts { passed: 5, failed: 1, .. }, why) if why == "why")
-            );
+        assert!(matches!(passed(3).and(passed(3)), Outcome::Passed(Counts { passed: 6, failed: 0, .. })));
+        for both in [passed(3).and(failed(2, "why", &["a"])), failed(2, "why", &["a"]).and(passed(3))] {
+            let Outcome::Failed(counts, failure) = both else { panic!("expected a failure") };
+            assert_eq!((counts.passed, counts.failed), (5, 1));
+            assert_eq!((failure.why.as_str(), failure.tests), ("why", vec!["a".to_owned()]));
         }
     }
 
     #[test]
     fn a_skipped_step_counts_as_skipped_and_never_as_passed() {
-        let outcome = Outcome::Skipped("no nightly toolchain".to_owned());
-        assert_eq!(outcome.counts(), Counts { passed: 0, failed: 0, skipped: 1 });
+        let skipped = || Outcome::Skipped("no nightly toolchain".to_owned());
+        assert_eq!(skipped().counts(), Counts { passed: 0, failed: 0, skipped: 1 });
+        assert!(matches!(skipped().and(skipped()), Outcome::Skipped(_)));
+        assert_eq!(skipped().and(passed(2)).counts(), Counts { passed: 2, failed: 0, skipped: 1 });
+    }
+
+    #[test]
+    fn a_failure_is_replayed_by_one_command() {
+        let workspace = Workspace::load().unwrap();
+        let tier = Tier::Short(Sample(7));
+        let run = Run { workspace: &workspace, tier, filter: None, release: false };
+        let tests = ["a::b".to_owned(), "c".to_owned()];
+        assert_eq!(
+            run.replay(Step::SimCuda, &tests),
+            "cargo xtask test --sample 7 --only sim-cuda --filter 'a::b'"
+        );
+        let run = Run { tier: Tier::All, release: true, ..run };
+        assert_eq!(run.replay(Step::Fmt, &[]), "cargo xtask test --all --only fmt --release");
+    }
+
+    #[test]
+    fn a_step_that_takes_a_third_more_than_its_budget_is_named() {
+        let budget = Step::Rust.budget(Tier::All);
+        let result = |seconds| [(Step::Rust, passed(1), Duration::from_secs(seconds))];
+        assert_eq!(budget_warnings(Tier::All, &result(budget + budget / 3)), Vec::<String>::new());
+        let warnings = budget_warnings(Tier::All, &result(budget + budget / 3 + 1));
+        assert!(warnings[0].contains("rust took"), "{warnings:?}");
     }
 }

@@ -1,12 +1,12 @@
 //! The third-party peers, in an environment of their own.
 
 use super::counts::Counts;
-use super::{Outcome, stream};
+use super::{Outcome, Run, stream};
 use crate::cargo::{Workspace, run as run_command};
 use crate::sim_cuda::lay_out;
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// Newest first.
@@ -15,6 +15,9 @@ const PYTHONS: &[&str] = &["python3", "python3.14", "python3.13", "python3.12", 
 /// The tests of the command and of libcrossdock that run over the simulated CUDA driver, in a process that finds it from its
 /// start on.
 const ON_CUDA: [&str; 2] = ["tests/python/test_cuda_files.py", "tests/python/test_cuda_capi.py"];
+
+/// All tests in Python.
+const FOLDER: &str = "tests/python";
 
 /// The tests of the Python package. Those that need a CUDA driver are marked `cuda`.
 pub const PACKAGE: &str = "tests/python/package";
@@ -27,10 +30,11 @@ pub const IN_PARALLEL: [&str; 8] =
 /// Everything in Python that there are rules for.
 const SOURCES: [&str; 4] = ["python", "tests/python", "benches", "examples"];
 
-/// Makes the environment if it is not there as wanted, then runs pytest with `crossdock` as the command under test, and on the
-/// package beside it: once over this machine, and once, the tests on devices, over the simulated CUDA driver. Holds sources
-/// and stubs to their rules, and builds and installs a wheel.
-pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
+/// The tests of the command and of the package, with `crossdock` as the command under test: once over this machine, and once,
+/// the tests on devices, over the simulated CUDA driver. Holds sources and stubs to their rules.
+pub(super) fn run(run: &Run<'_>) -> Result<Outcome> {
+    let workspace = run.workspace;
+    let crossdock = &workspace.built(run.release).join("crossdock");
     if !crossdock.exists() {
         bail!("{} is not there: the step `build` makes it", crossdock.display());
     }
@@ -40,45 +44,58 @@ pub fn run(workspace: &Workspace, crossdock: &Path) -> Result<Outcome> {
     let program = |module: &str| {
         let mut command = Command::new(&python);
         command.current_dir(&workspace.root).env("PYTHONDONTWRITEBYTECODE", "1").env("PYTHONPATH", &layout);
+        run.tier.tell(&mut command);
         command.args(["-m", module]);
         command
     };
-    let pytest = || {
+    let pytest = |folder: &str| {
         let mut command = program("pytest");
         command.env("CROSSDOCK_BIN", crossdock);
         command.env("CROSSDOCK_LIB", crossdock.with_file_name("libcrossdock.so"));
-        command.args(["-q", "-rs", "--tb=short", "-p", "no:cacheprovider"]).args(IN_PARALLEL);
+        command.args(["-q", "-rfEs", "--tb=short", "-p", "no:cacheprovider"]).args(IN_PARALLEL);
+        command.arg(format!("--confcutdir={folder}"));
         command
     };
-    let package = || {
-        let mut command = pytest();
-        command.arg(format!("--confcutdir={PACKAGE}")).arg(PACKAGE);
-        command
-    };
-    let check = |command: &mut Command| Outcome::check(run_command(command));
+    let check = |command: &mut Command| Outcome::check(stream::check(command));
+    // Sessions that the package keeps for the life of the process, such as those of crossdock.cuda, are no leak. What a test
+    // holds in its own session is looked at when that ends.
+    let kept = ("CROSSDOCK_SIM_CUDA_LEAKS", "ignore");
+    let mut all = Outcome::Passed(Counts::default());
+    if let Some(filter) = run.filter.as_deref().filter(|filter| filter.contains(".py")) {
+        // One file or test, over the simulated driver: those that need none do not mind.
+        let folder = if filter.starts_with(PACKAGE) { PACKAGE } else { FOLDER };
+        let mut command = pytest(folder);
+        return stream::pytest(
+            command.arg(filter).env("LD_LIBRARY_PATH", &simulated).env(kept.0, kept.1),
+            false,
+        );
+    }
+    let filter: Vec<&str> = run.filter.as_deref().map(|filter| vec!["-k", filter]).unwrap_or_default();
+    if run.filter.is_none() {
+        all = all.and(check(program("ruff").args(["check", "--quiet", "--no-cache"]).args(SOURCES)));
+        let format = ["format", "--quiet", "--no-cache", "--check"];
+        all = all.and(check(program("ruff").args(format).args(SOURCES)));
+        all = all.and(check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)));
+    }
     let elsewhere = ON_CUDA.iter().chain([&PACKAGE]).map(|file| format!("--ignore={file}"));
-    let parts = [
-        check(program("ruff").args(["check", "--quiet", "--no-cache"]).args(SOURCES)),
-        check(program("ruff").args(["format", "--quiet", "--no-cache", "--check"]).args(SOURCES)),
-        check(program("mypy.stubtest").arg("crossdock").current_dir(&layout)),
-        stream::pytest(pytest().args(elsewhere).arg("tests/python"))?,
-        stream::pytest(pytest().args(ON_CUDA).env("LD_LIBRARY_PATH", &simulated))?,
-        stream::pytest(package().args(["-m", "not cuda"]))?,
-        stream::pytest(
-            // Sessions that the package keeps for the life of the process, such as those of crossdock.cuda, are no leak. What
-            // a test holds in its own session is looked at when that ends.
-            package()
-                .args(["-m", "cuda"])
-                .env("LD_LIBRARY_PATH", &simulated)
-                .env("CROSSDOCK_SIM_CUDA_LEAKS", "ignore"),
-        )?,
-        Outcome::check(wheel(workspace, &python)),
+    let mut parts = [
+        (pytest(FOLDER), Vec::from_iter(elsewhere.chain([FOLDER.to_owned()])), false),
+        (pytest(FOLDER), ON_CUDA.map(str::to_owned).to_vec(), true),
+        (pytest(PACKAGE), ["-m", "not cuda", PACKAGE].map(str::to_owned).to_vec(), false),
+        (pytest(PACKAGE), ["-m", "cuda", PACKAGE].map(str::to_owned).to_vec(), true),
     ];
-    Ok(parts.iter().fold(Outcome::Passed(Counts::default()), |all, part| all.and(part)))
+    for (command, arguments, cuda) in &mut parts {
+        if *cuda {
+            command.env("LD_LIBRARY_PATH", &simulated).env(kept.0, kept.1);
+        }
+        all = all.and(stream::pytest(command.args(arguments).args(&filter), run.filter.is_some())?);
+    }
+    Ok(all)
 }
 
 /// Builds the wheel as pip does, quickly rather than well, and runs it where nothing else is installed.
-fn wheel(workspace: &Workspace, python: &Path) -> Result<()> {
+pub fn wheel(workspace: &Workspace) -> Result<()> {
+    let python = &environment(workspace)?;
     let folder = workspace.target.join("wheel");
     if folder.exists() {
         fs::remove_dir_all(&folder).with_context(|| format!("cannot empty {}", folder.display()))?;
@@ -90,8 +107,8 @@ fn wheel(workspace: &Workspace, python: &Path) -> Result<()> {
     build.current_dir(&workspace.root).env("PATH", path).env("CARGO_TARGET_DIR", &workspace.target);
     build.args(["-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "./python", "--no-deps"]);
     // With the maturin of the environment, which is pinned.
-    build.args(["--no-build-isolation", "--config-settings", "profile=quick", "--wheel-dir"]).arg(&folder);
-    run_command(&mut build)?;
+    build.args(["--no-build-isolation", "--config-settings", "profile=dev", "--wheel-dir"]).arg(&folder);
+    stream::check(&mut build)?;
     let wheels: Vec<_> = fs::read_dir(&folder)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
     let [wheel] = wheels.as_slice() else { bail!("expected one wheel, got {wheels:?}") };
     let venv = folder.join("venv");

@@ -1,42 +1,89 @@
 //! Running a program so that its lines are both shown and read.
 
-use super::Outcome;
 use super::counts::Counts;
+use super::{Failure, Outcome};
 use crate::cargo::show;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs `cargo test ...`, counting.
+thread_local! {
+    /// What begins each line that a program of this thread's step writes, where several steps run at once.
+    static LABEL: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Has the lines of all that this thread runs begin with `label`.
+pub fn label(label: String) {
+    LABEL.with_borrow_mut(|current| *current = label);
+}
+
+/// Shows a line of this thread's step.
+pub fn line(text: &str) {
+    LABEL.with_borrow(|label| println!("{label}{text}"));
+}
+
+/// Runs a program that is to succeed.
+pub fn check(command: &mut Command) -> Result<()> {
+    let status = lines(command, |_| ())?;
+    if !status.success() {
+        bail!("{} ended with {status}", show(command));
+    }
+    Ok(())
+}
+
+/// Runs a test program of Rust's, or `cargo test ...`, counting.
 pub fn cargo_test(command: &mut Command) -> Result<Outcome> {
     let mut counts = Counts::default();
     let mut self_skipped = 0;
+    let mut failed = Vec::new();
     let status = lines(command, |line| {
         self_skipped += u64::from(line.starts_with("skipped: "));
         counts.add_cargo_line(line);
+        failed.extend(failed_cargo_test(line));
     })?;
-    Ok(outcome(command, status, counts.without_self_skipped(self_skipped)))
+    Ok(outcome(command, status, counts.without_self_skipped(self_skipped), failed))
 }
 
-/// Runs pytest, counting.
-pub fn pytest(command: &mut Command) -> Result<Outcome> {
+/// What pytest ends with where it selected no test.
+const NO_TESTS: i32 = 5;
+
+/// Runs pytest, counting. That it selected no test is a failure unless it may be.
+pub fn pytest(command: &mut Command, may_select_none: bool) -> Result<Outcome> {
     let mut counts = Counts::default();
+    let mut failed = Vec::new();
     let status = lines(command, |line| {
         if let Some(found) = Counts::from_pytest_line(line) {
             counts = found;
         }
+        failed.extend(failed_pytest(line));
     })?;
-    Ok(outcome(command, status, counts))
+    if may_select_none && status.code() == Some(NO_TESTS) {
+        return Ok(Outcome::Passed(counts));
+    }
+    Ok(outcome(command, status, counts, failed))
 }
 
-fn outcome(command: &Command, status: ExitStatus, counts: Counts) -> Outcome {
+/// `test module::name ... FAILED`
+fn failed_cargo_test(line: &str) -> Option<String> {
+    let name = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+    Some(name.strip_suffix(" - should panic").unwrap_or(name).to_owned())
+}
+
+/// `FAILED tests/test_a.py::test_b[c] - AssertionError: ...`
+fn failed_pytest(line: &str) -> Option<String> {
+    let rest = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "))?;
+    Some(rest.split(" - ").next().unwrap_or(rest).to_owned())
+}
+
+fn outcome(command: &Command, status: ExitStatus, counts: Counts, tests: Vec<String>) -> Outcome {
     if status.success() {
-        Outcome::Passed(counts)
-    } else {
-        Outcome::Failed(counts, format!("{} ended with {status}", show(command)))
+        return Outcome::Passed(counts);
     }
+    let why = format!("{} ended with {status}", show(command));
+    Outcome::Failed(counts, Failure { why, tests })
 }
 
 /// Both of the program's outputs go to ours, line by line, so that neither cuts into a line of the other.
@@ -49,9 +96,9 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus
         child.stderr.take().map(|pipe| forward(pipe, sender.clone())),
     ];
     drop(sender);
-    for line in receiver {
-        println!("{line}");
-        each(&line);
+    for text in receiver {
+        line(&text);
+        each(&text);
     }
     for reader in readers.into_iter().flatten() {
         // A reader ends at the end of its pipe and has nothing to say; it cannot fail.
@@ -81,17 +128,27 @@ mod tests {
 
     #[test]
     fn lines_of_both_outputs_are_counted_and_the_status_is_kept() {
-        let script =
-            "echo 'skipped: a: no GPU' >&2; printf 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 3";
+        let script = "echo 'skipped: a: no GPU' >&2; echo 'test a::b ... FAILED'; \
+                      printf 'test result: ok. 2 passed; 0 failed; 0 ignored'; exit 3";
         let outcome = cargo_test(Command::new("sh").args(["-c", script])).unwrap();
-        let Outcome::Failed(counts, why) = outcome else { panic!("expected a failure") };
+        let Outcome::Failed(counts, failure) = outcome else { panic!("expected a failure") };
         assert_eq!(counts, Counts { passed: 1, failed: 0, skipped: 1 });
-        assert!(why.contains("exit status: 3"), "{why}");
+        assert!(failure.why.contains("exit status: 3"), "{}", failure.why);
+        assert_eq!(failure.tests, ["a::b"]);
+    }
+
+    #[test]
+    fn failed_tests_are_known_by_their_names() {
+        assert_eq!(failed_cargo_test("test a::b ... ok"), None);
+        assert_eq!(failed_cargo_test("test a - should panic ... FAILED").as_deref(), Some("a"));
+        let line = "FAILED tests/test_a.py::test_b[c d] - AssertionError: no - never";
+        assert_eq!(failed_pytest(line).as_deref(), Some("tests/test_a.py::test_b[c d]"));
+        assert_eq!(failed_pytest("1 failed in 2 s"), None);
     }
 
     #[test]
     fn a_program_that_is_not_there_is_an_error_with_its_name() {
-        let Err(error) = pytest(&mut Command::new("no-such-program-anywhere")) else {
+        let Err(error) = pytest(&mut Command::new("no-such-program-anywhere"), true) else {
             panic!("expected an error")
         };
         assert!(format!("{error:#}").contains("no-such-program-anywhere"), "{error:#}");

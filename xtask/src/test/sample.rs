@@ -1,0 +1,110 @@
+//! Which tier runs, and what the short one samples.
+
+use crate::cargo::Workspace;
+use crate::fnv::fnv1a;
+use std::process::Command;
+
+/// The environment variable by which tests learn the number of the sample; without it they leave nothing out.
+const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
+
+/// How much runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// What a change is likely to break; of what is the same work over and over, a sample.
+    Short(Sample),
+    /// Everything.
+    All,
+}
+
+/// A number that selects what the short tier runs: the same number selects the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample(pub u32);
+
+impl Sample {
+    /// By the hash of the commit, so that the commits of a day select everything; 0 outside of a repository.
+    pub fn of_commit(workspace: &Workspace) -> Self {
+        let mut git = Command::new("git");
+        git.current_dir(&workspace.root).args(["rev-parse", "--verify", "--quiet", "HEAD"]);
+        let output = git.output().ok().filter(|output| output.status.success());
+        let hash = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        Self(hash.and_then(|hash| number(&hash)).unwrap_or(0))
+    }
+
+    /// One of `len` alternatives of the kind `what`; kinds are selected independently of each other.
+    pub fn index(self, what: &str, len: usize) -> usize {
+        let number = self.0.to_le_bytes();
+        let hash = fnv1a(what.as_bytes().iter().chain(&number));
+        // Mixed once more: neighbouring numbers must select differently.
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (hash >> 32) as usize % len.max(1)
+    }
+}
+
+/// The first digits of a hash in hexadecimal.
+fn number(hash: &str) -> Option<u32> {
+    u32::from_str_radix(hash.get(..8)?, 16).ok()
+}
+
+impl Tier {
+    /// Those of `all` that run: all of them, or one.
+    pub fn one_of<'a, T>(&self, what: &str, all: &'a [T]) -> &'a [T] {
+        match self {
+            Self::All => all,
+            Self::Short(sample) => {
+                let i = sample.index(what, all.len());
+                all.get(i..=i).unwrap_or(all)
+            }
+        }
+    }
+
+    /// Sets the variable that tests read.
+    pub fn tell(self, command: &mut Command) {
+        match self {
+            Self::Short(Sample(number)) => command.env(VARIABLE, number.to_string()),
+            Self::All => command.env_remove(VARIABLE),
+        };
+    }
+
+    /// The arguments of `cargo xtask test` that select the same.
+    pub fn arguments(self) -> String {
+        match self {
+            Self::Short(Sample(number)) => format!("--sample {number}"),
+            Self::All => "--all".to_owned(),
+        }
+    }
+
+    /// Whether this is the short tier.
+    pub fn is_short(self) -> bool {
+        matches!(self, Self::Short(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_is_the_first_eight_digits_of_the_hash() {
+        assert_eq!(number("00000010abcdef"), Some(16));
+        assert_eq!(number("0000001"), None);
+        assert_eq!(number("zzzzzzzzz"), None);
+    }
+
+    #[test]
+    fn few_numbers_select_every_alternative_and_kinds_differ() {
+        for len in 1..=8 {
+            let mut seen: Vec<_> = (0..60).map(|number| Sample(number).index("machine", len)).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, (0..len).collect::<Vec<_>>());
+        }
+        assert!((0..60).any(|n| Sample(n).index("a", 8) != Sample(n).index("b", 8)));
+    }
+
+    #[test]
+    fn the_short_tier_runs_one_and_the_other_all() {
+        assert_eq!(Tier::All.one_of("x", &[1, 2, 3]), [1, 2, 3]);
+        assert_eq!(Tier::Short(Sample(5)).one_of("x", &[1, 2, 3]).len(), 1);
+        assert_eq!(Tier::Short(Sample(5)).one_of::<u8>("x", &[]), [0u8; 0]);
+    }
+}

@@ -1,0 +1,122 @@
+//! Steps beside one another, where a core would be idle.
+
+use super::Step;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Runs `run` for every step, as many at a time as there are `slots`: each as soon as the steps that it comes after have
+/// ended, in the order of the list where several could begin. Two that build in the same folder never run at once.
+pub fn run(steps: &[Step], slots: usize, run: impl Fn(Step) + Sync) {
+    let queue = Queue {
+        state: Mutex::new(State { waiting: steps.to_vec(), running: Vec::new() }),
+        changed: Condvar::new(),
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..slots.max(1) {
+            scope.spawn(|| {
+                while let Some(step) = queue.take() {
+                    run(step);
+                    queue.end(step);
+                }
+            });
+        }
+    });
+}
+
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    waiting: Vec<Step>,
+    running: Vec<Step>,
+}
+
+impl State {
+    /// The first that can begin.
+    fn ready(&self) -> Option<usize> {
+        let unfinished = |step: &Step| self.waiting.contains(step) || self.running.contains(step);
+        self.waiting.iter().position(|step| {
+            let builds = step.build_folder();
+            !step.comes_after().iter().any(unfinished)
+                && (builds.is_none() || self.running.iter().all(|other| other.build_folder() != builds))
+        })
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a step that can begin; `None` if none is left.
+    fn take(&self) -> Option<Step> {
+        let mut state = self.lock();
+        loop {
+            if state.waiting.is_empty() {
+                return None;
+            }
+            if let Some(i) = state.ready() {
+                let step = state.waiting.remove(i);
+                state.running.push(step);
+                return Some(step);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn end(&self, step: Step) {
+        self.lock().running.retain(|running| *running != step);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    /// What began and ended, in order.
+    fn recorded(steps: &[Step], slots: usize) -> Vec<(Step, bool)> {
+        let events = Mutex::new(Vec::new());
+        run(steps, slots, |step| {
+            events.lock().unwrap().push((step, true));
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            events.lock().unwrap().push((step, false));
+        });
+        events.into_inner().unwrap()
+    }
+
+    #[test]
+    fn every_step_runs_once_after_those_that_it_comes_after() {
+        let all = Step::value_variants();
+        for slots in [1, 2, 8] {
+            let events = recorded(all, slots);
+            assert_eq!(events.len(), 2 * all.len());
+            let at = |step, begin| events.iter().position(|event| *event == (step, begin)).unwrap();
+            for step in all {
+                for before in step.comes_after() {
+                    assert!(at(*before, false) < at(*step, true), "{} before {}", step.name(), before.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_that_build_in_the_same_folder_never_run_at_once() {
+        let mut running: Vec<Step> = Vec::new();
+        for (step, begins) in recorded(Step::value_variants(), 8) {
+            running.retain(|other| *other != step);
+            if begins {
+                let folder = step.build_folder();
+                assert!(folder.is_none() || running.iter().all(|other| other.build_folder() != folder));
+                running.push(step);
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_nobody_asked_for_is_not_waited_for() {
+        assert_eq!(recorded(&[Step::Rust], 2), [(Step::Rust, true), (Step::Rust, false)]);
+    }
+}
