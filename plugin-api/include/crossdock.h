@@ -698,8 +698,8 @@ typedef struct crossdock_kernel {
   size_t struct_size;
   const char* name;
   crossdock_code (*host_twin)(const crossdock_arg* args, size_t n_args);
-  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none. It is a constant of the plugin's: after its first
-   * launch it is known by where it lies. */
+  /* CUDA: a fatbin, a cubin, PTX or a crossdock_image_set; NULL: none. It is a constant of the plugin's, or of the
+   * host's (crossdock_host_kernels): after its first launch it is known by where it lies. */
   const void* image;
   size_t image_bytes;
 } crossdock_kernel;
@@ -742,6 +742,38 @@ typedef struct crossdock_grid {
   uint32_t shared_bytes;
   uint32_t reserved;
 } crossdock_grid;
+
+#define CROSSDOCK_HOST_KERNELS_ID "crossdock.host.kernels/1"
+#define CROSSDOCK_HOST_KERNEL_THREADS 256u
+
+/* The host's own kernels, by name: a plugin that launches these needs neither images nor CPU implementations of its own.
+ * `docs/plugins.md` says which there are. Kernels of a plugin's own are launched beside them as ever.
+ *
+ * A name is a contract between modules that are built apart: a kernel whose arguments or meaning change gets a new name,
+ * and its old name keeps the old meaning or disappears. A caller states the arguments that it will pass, and the host
+ * refuses a caller whose statement differs from the kernel's own.
+ *
+ * A launch of one of these takes a list of jobs. A job is a head and the kernel's arguments. The head is a
+ * CROSSDOCK_ARG_VALUE: its upper 32 bits are the number of arguments of the job, the head included; its lower 32 bits
+ * are the end of the job's range of blocks, which begins at the end of the job before it, or at 0. The last job's range
+ * ends at `grid.blocks`. Each job has at least one block. `grid.threads` is CROSSDOCK_HOST_KERNEL_THREADS and
+ * `grid.shared_bytes` is 0. No two jobs of one launch write the same bytes. */
+typedef struct crossdock_host_kernels {
+  size_t struct_size;
+  /* [any-thread] Finds the kernel `name` for devices of the type of `device`, for crossdock_memory's `launch`. `*out` is
+   * valid until the process ends, and serves all devices of that type: a caller should keep it instead of asking again
+   * for each launch. It is kept with the host that gave it, not for the process: another host may have other kernels.
+   *
+   * `arguments` states what the caller will pass after a job's head, one letter for each argument: 'v' for
+   * CROSSDOCK_ARG_VALUE, 'r' for CROSSDOCK_ARG_READ, 'w' for CROSSDOCK_ARG_WRITE. Arguments that may follow any number
+   * of times stand in parentheses at the end: "rvwv(vv)". Both texts are NUL-terminated.
+   *
+   * CROSSDOCK_VERSION if the host has no kernel of that name, or one with other arguments; CROSSDOCK_UNSUPPORTED if its
+   * kernels do not run on devices of that type. */
+  crossdock_code (*find)(const struct crossdock_host_kernels*, crossdock_device device, const char* name,
+                         const char* arguments, const crossdock_kernel** out, crossdock_error* err);
+  void* private_data;
+} crossdock_host_kernels;
 
 #define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight. A flag that
                                   a host does not know means no less to it. */

@@ -384,6 +384,7 @@ abi! {
         kind: u32,
         reserved: u32,
     }
+    #[derive(Clone, Copy)]
     struct Kernel {
         struct_size: usize,
         name: *const c_char,
@@ -416,6 +417,12 @@ abi! {
         threads: u32,
         shared_bytes: u32,
         reserved: u32,
+    }
+    #[derive(Clone, Copy)]
+    struct HostKernels {
+        struct_size: usize,
+        find: Option<unsafe extern "C" fn(*const HostKernels, Device, *const c_char, *const c_char, *mut *const Kernel, *mut Error) -> Code>,
+        private_data: *mut c_void,
     }
     struct Memory {
         struct_size: usize,
@@ -511,6 +518,7 @@ zeroed!(
     DeviceInfo,
     Kernel,
     KernelArgs,
+    HostKernels,
     Memory,
     PluginEntry,
     PluginMeta
@@ -541,6 +549,7 @@ sized!(
     Pointer,
     DeviceInfo,
     Kernel,
+    HostKernels,
     Memory
 );
 

@@ -65,6 +65,7 @@ pub const OP_CAST: u32 = 14;
 pub const MAX_OPERATORS: usize = 32;
 
 pub const MAX_KERNEL_ARGS: usize = 168;
+pub const HOST_KERNEL_THREADS: u32 = 256;
 pub const IMAGE_SET_MAGIC: u64 = u64::from_le_bytes(*b"XDIMGES1");
 pub const IMAGE_CUBIN: u32 = 1;
 pub const IMAGE_PTX: u32 = 2;
@@ -80,5 +81,6 @@ pub const EXPORTER_ID: &core::ffi::CStr = c"crossdock.exporter/1";
 pub const ENCODING_ID: &core::ffi::CStr = c"crossdock.encoding/1";
 pub const HOST_LOG_ID: &core::ffi::CStr = c"crossdock.host.log/1";
 pub const HOST_DECODE_ID: &core::ffi::CStr = c"crossdock.host.decode/1";
+pub const HOST_KERNELS_ID: &core::ffi::CStr = c"crossdock.host.kernels/1";
 pub const HOST_SESSION_ID: &core::ffi::CStr = c"crossdock.host.session/1";
 pub const HOST_MEMORY_ID: &core::ffi::CStr = c"crossdock.host.memory/1";

@@ -76,6 +76,7 @@ pub fn layouts() -> Vec<StructLayout> {
         "crossdock_image" = Image { kind, architecture, offset, bytes }
         "crossdock_image_set" = ImageSet { magic, bytes, n_images, reserved }
         "crossdock_grid" = Grid { blocks, threads, shared_bytes, reserved }
+        "crossdock_host_kernels" = HostKernels { struct_size, find, private_data }
         "crossdock_memory" = Memory {
             struct_size, private_data, devices, alloc, alloc_pinned, free, copy, fill, launch, stream_default,
             stream_create, stream_destroy, stream_synchronize, stream_wait, stream_wait_raw, stream_raw,

@@ -56,6 +56,7 @@ told! {
     "crossdock_pointer" Pointer without base,
     "crossdock_device_info" DeviceInfo without description,
     "crossdock_kernel" Kernel without image,
+    "crossdock_host_kernels" HostKernels without private_data,
     "crossdock_memory" Memory,
 }
 

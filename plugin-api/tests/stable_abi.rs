@@ -19,7 +19,7 @@ fn structs() -> Vec<(&'static str, &'static TypeLayout)> {
         Device, Batch, Capsule, Capsules, Source, Sink, Call, BatchStream, Writer, Magic, OptionInfo, Format, Input, Importer,
         ColumnPlan, Plan, Exporter, EncodedBuffer, EncodedNode, EncodedArray, Operator, Encoding, Host, HostLog, HostSession, HostDecode,
         Allocation, Copy, Pointer, DeviceInfo, Arg, Kernel, KernelArgs, Image,
-        ImageSet, Grid, Memory, PluginEntry, PluginMeta,
+        ImageSet, Grid, HostKernels, Memory, PluginEntry, PluginMeta,
     }
 }
 

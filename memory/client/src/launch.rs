@@ -1,6 +1,7 @@
 //! Kernels.
 
 use std::ffi::CStr;
+use std::fmt;
 use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
@@ -10,6 +11,7 @@ use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Stream};
 
 /// A kernel: its name, what runs on host devices, and the image for CUDA where there is one.
+#[derive(Clone)]
 pub struct Kernel(abi::Kernel);
 
 // SAFETY: its pointers are to data that is static and not changed.
@@ -35,6 +37,19 @@ impl Kernel {
         self.0.image = image.as_ptr().cast();
         self.0.image_bytes = image.len();
         self
+    }
+
+    /// The struct that crosses the boundary.
+    pub const fn as_abi(&self) -> &abi::Kernel {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // SAFETY: `host` got a NUL-terminated name.
+        let name = unsafe { CStr::from_ptr(self.0.name) };
+        f.debug_tuple("Kernel").field(&name).finish()
     }
 }
 
@@ -95,6 +110,18 @@ impl Stream {
         grid: abi::Grid,
         args: &mut [Arg<'_>],
     ) -> Result<()> {
+        // SAFETY: a static kernel; the rest is the caller's word.
+        unsafe { self.launch_raw(&kernel.0, grid, args) }
+    }
+
+    /// # Safety
+    /// As [`launch`](Self::launch), and `kernel` points at a whole `crossdock_kernel` that lives until the process ends.
+    pub(crate) unsafe fn launch_raw(
+        &self,
+        kernel: *const abi::Kernel,
+        grid: abi::Grid,
+        args: &mut [Arg<'_>],
+    ) -> Result<()> {
         self.refuse_capture("a launch")?;
         let mut raw = Vec::with_capacity(args.len());
         for arg in args.iter() {
@@ -121,7 +148,7 @@ impl Stream {
             Arg::Read { buffer, .. } => Some(buffer.ready()),
             _ => None,
         }))?;
-        let enqueued = call!(self.memory(), launch, self.raw(), &kernel.0, grid, raw.as_ptr(), raw.len());
+        let enqueued = call!(self.memory(), launch, self.raw(), kernel, grid, raw.as_ptr(), raw.len());
         self.note_uses(enqueued, || {
             args.iter().filter_map(|arg| match arg {
                 Arg::Value(_) | Arg::ReadNothing => None,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Host, Result, abi};
 
+use crate::host_kernels::Found;
 use crate::owner::Owner;
 use crate::{ALIGNMENT, BufferMut, Stream};
 
@@ -19,10 +20,12 @@ pub(crate) struct Inner {
     object: NonNull<abi::Memory>,
     /// As much of it as this plugin knows, and this host has.
     table: abi::Memory,
+    /// The host's kernels that were launched.
+    pub(crate) found: Found,
     _host: Host,
 }
 
-// SAFETY: every function of the table is callable from any thread, and the table lives as long as `_host`.
+// SAFETY: every function of the tables is callable from any thread, and they live as long as `_host`.
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
@@ -70,7 +73,7 @@ impl Memory {
         let (object, table) = memory.ok_or_else(|| {
             Error::version("the host offers no 'crossdock.host.memory/1', or one too short to be of use")
         })?;
-        Ok(Self(Arc::new(Inner { object, table, _host: host.clone() })))
+        Ok(Self(Arc::new(Inner { object, table, found: Found::new(host), _host: host.clone() })))
     }
 
     #[inline]

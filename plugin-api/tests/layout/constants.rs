@@ -57,6 +57,7 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
         CROSSDOCK_MAX_OPERATORS = MAX_OPERATORS,
         CROSSDOCK_MAX_KERNEL_ARGS = MAX_KERNEL_ARGS,
         CROSSDOCK_IMAGE_SET_MAGIC = IMAGE_SET_MAGIC,
+        CROSSDOCK_HOST_KERNEL_THREADS = HOST_KERNEL_THREADS,
         CROSSDOCK_IMAGE_CUBIN = IMAGE_CUBIN,
         CROSSDOCK_IMAGE_PTX = IMAGE_PTX,
         CROSSDOCK_LOG_ERROR = LOG_ERROR,
@@ -77,13 +78,14 @@ fn numbers() -> impl Iterator<Item = (&'static str, i128)> {
     .chain([("CROSSDOCK_META_N_SIZES", abi::BUILT_SIZES.len() as i128)])
 }
 
-const IDS: [(&str, &core::ffi::CStr); 7] = [
+const IDS: [(&str, &core::ffi::CStr); 8] = [
     ("CROSSDOCK_IMPORTER_ID", abi::IMPORTER_ID),
     ("CROSSDOCK_EXPORTER_ID", abi::EXPORTER_ID),
     ("CROSSDOCK_ENCODING_ID", abi::ENCODING_ID),
     ("CROSSDOCK_HOST_LOG_ID", abi::HOST_LOG_ID),
     ("CROSSDOCK_HOST_SESSION_ID", abi::HOST_SESSION_ID),
     ("CROSSDOCK_HOST_DECODE_ID", abi::HOST_DECODE_ID),
+    ("CROSSDOCK_HOST_KERNELS_ID", abi::HOST_KERNELS_ID),
     ("CROSSDOCK_HOST_MEMORY_ID", abi::HOST_MEMORY_ID),
 ];
 
