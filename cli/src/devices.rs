@@ -2,7 +2,7 @@
 
 use clap::Args;
 use crossdock::memory::{Backend, CudaDevice, CudaPresence, cuda};
-use crossdock_kernels::images;
+use crossdock_kernel_library::images;
 use serde_json::{Value, json};
 
 use crate::answer::{Failure, answer};

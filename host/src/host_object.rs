@@ -10,6 +10,7 @@ use crossdock_plugin_api::door::Poison;
 use crossdock_plugin_api::{Call, EncodedArray, Error, Owned, SessionSettings, abi};
 
 use crate::janitor;
+use crate::kernels::HostKernels;
 use crate::traced;
 
 /// The error of a [`Decoder`] whose session is closed.
@@ -27,6 +28,7 @@ struct Shared {
     log: abi::HostLog,
     session: abi::HostSession,
     decode: abi::HostDecode,
+    kernels: HostKernels,
     /// `None` where nothing decodes.
     decoder: Option<Arc<Decoder>>,
     account: Arc<Account>,
@@ -75,6 +77,7 @@ impl HostObject {
                 decode: Some(decode),
                 private_data: shared.as_ptr().cast_mut().cast(),
             },
+            kernels: HostKernels::new(plugin, account.clone()),
             decoder,
             account,
             plugin: plugin.to_string(),
@@ -140,6 +143,8 @@ impl Shared {
             std::ptr::from_ref(&self.session).cast()
         } else if id == abi::HOST_DECODE_ID {
             std::ptr::from_ref(&self.decode).cast()
+        } else if id == abi::HOST_KERNELS_ID {
+            self.kernels.as_ptr()
         } else {
             std::ptr::null()
         }

@@ -47,6 +47,7 @@ mod host_object;
 mod instances;
 pub mod isolation;
 mod janitor;
+mod kernels;
 pub mod load;
 mod lock_file;
 pub mod metadata;

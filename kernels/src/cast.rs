@@ -3,21 +3,12 @@
 use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::Checks;
-use crate::door::Args;
-use crate::half::{half_of, half_to};
 use crate::jobs::{JobArg, long_blocks};
-use crate::table::kernel;
-
-kernel!(
-    CAST,
-    c"crossdock_cast",
-    (from: Read, type: Value, to: Write, to_type: Value, cell: Write),
-    twin
-);
+use crate::rows::CAST;
 
 /// The types, in the order of cast.cu.
 macro_rules! number_types {
-    ($($variant:ident $name:literal $t:ty),* $(,)?) => {
+    ($($variant:ident $name:literal $bytes:literal),* $(,)?) => {
         /// A type that numbers are cast from and to.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs)]
@@ -34,43 +25,24 @@ macro_rules! number_types {
 
             /// Bytes of a number.
             pub fn width_bytes(self) -> usize {
-                match self { $(Self::$variant => size_of::<$t>()),* }
+                match self { $(Self::$variant => $bytes),* }
             }
-        }
-
-        fn each(args: &Args<'_>, from: NumberType, to: NumberType) -> Option<()> {
-            match from { $(NumberType::$variant => {
-                let numbers = args.read(0)?.as_chunks().0.iter();
-                into(args, numbers.map(|word| <$t as Number>::load(*word)), to)
-            })* }
-        }
-
-        fn into(args: &Args<'_>, from: impl Iterator<Item = Any>, to: NumberType) -> Option<()> {
-            match to { $(NumberType::$variant => {
-                let mut found = None;
-                let target = args.write(2)?.as_chunks_mut().0.iter_mut();
-                for (i, (to, number)) in target.zip(from).enumerate() {
-                    let (value, fits) = <$t as Number>::of(number);
-                    *to = value.store();
-                    found = found.or((!fits).then_some(i));
-                }
-                args.found(4, found)
-            })* }
         }
     };
 }
+
 number_types!(
-    Int8 "int8" i8,
-    Int16 "int16" i16,
-    Int32 "int32" i32,
-    Int64 "int64" i64,
-    UInt8 "uint8" u8,
-    UInt16 "uint16" u16,
-    UInt32 "uint32" u32,
-    UInt64 "uint64" u64,
-    Float16 "float16" Half,
-    Float32 "float32" f32,
-    Float64 "float64" f64,
+    Int8 "int8" 1,
+    Int16 "int16" 2,
+    Int32 "int32" 4,
+    Int64 "int64" 8,
+    UInt8 "uint8" 1,
+    UInt16 "uint16" 2,
+    UInt32 "uint32" 4,
+    UInt64 "uint64" 8,
+    Float16 "float16" 2,
+    Float32 "float32" 4,
+    Float64 "float64" 8,
 );
 
 impl<'a> Checks<'a> {
@@ -104,118 +76,5 @@ impl<'a> Checks<'a> {
         ];
         self.push(&CAST, long_blocks(n.saturating_mul(16)), args)?;
         Ok(cell)
-    }
-}
-
-fn twin(args: Args<'_>) -> Option<()> {
-    let of = |i: usize| NumberType::ALL.get(args.index(i)?).copied();
-    each(&args, of(1)?, of(3)?)
-}
-
-/// A number of any type.
-#[derive(Clone, Copy)]
-enum Any {
-    Integer(i128),
-    Float(f64),
-}
-
-/// The bits of a float of 2 bytes.
-#[derive(Clone, Copy)]
-struct Half(u16);
-
-trait Number: Sized {
-    type Bytes;
-    fn load(bytes: Self::Bytes) -> Any;
-    fn store(self) -> Self::Bytes;
-    /// The number, and whether it is the same as far as this type goes.
-    fn of(any: Any) -> (Self, bool);
-}
-
-macro_rules! integers {
-    ($($t:ty),*) => { $(
-        impl Number for $t {
-            type Bytes = [u8; size_of::<$t>()];
-            fn load(bytes: Self::Bytes) -> Any {
-                Any::Integer(i128::from(<$t>::from_ne_bytes(bytes)))
-            }
-            fn store(self) -> Self::Bytes {
-                self.to_ne_bytes()
-            }
-            fn of(any: Any) -> (Self, bool) {
-                match any {
-                    Any::Integer(n) => (n as $t, <$t>::try_from(n).is_ok()),
-                    Any::Float(x) => (x as $t, x.trunc() >= <$t>::MIN as f64 && x.trunc() < above::<$t>()),
-                }
-            }
-        }
-        impl Above for $t {
-            fn above() -> f64 {
-                (<$t>::MAX as u128 + 1) as f64
-            }
-        }
-    )* };
-}
-integers!(i8, i16, i32, i64, u8, u16, u32, u64);
-
-/// One more than an integer type's greatest, a power of two.
-trait Above {
-    fn above() -> f64;
-}
-
-fn above<T: Above>() -> f64 {
-    T::above()
-}
-
-/// One NaN stands for all, so that devices agree.
-fn quiet(x: f64) -> f64 {
-    if x.is_nan() { f64::from_bits(0x7ff8 << 48) } else { x }
-}
-
-impl Number for f64 {
-    type Bytes = [u8; 8];
-    fn load(bytes: [u8; 8]) -> Any {
-        Any::Float(quiet(f64::from_ne_bytes(bytes)))
-    }
-    fn store(self) -> [u8; 8] {
-        self.to_ne_bytes()
-    }
-    fn of(any: Any) -> (Self, bool) {
-        match any {
-            Any::Integer(n) => (n as f64, true),
-            Any::Float(x) => (x, true),
-        }
-    }
-}
-
-impl Number for f32 {
-    type Bytes = [u8; 4];
-    fn load(bytes: [u8; 4]) -> Any {
-        Any::Float(quiet(f32::from_ne_bytes(bytes).into()))
-    }
-    fn store(self) -> [u8; 4] {
-        self.to_ne_bytes()
-    }
-    fn of(any: Any) -> (Self, bool) {
-        match any {
-            Any::Integer(n) => (n as f32, true),
-            Any::Float(x) if x.is_nan() => (f32::from_bits(0x7fc0 << 16), true),
-            Any::Float(x) => (x as f32, (x as f32).is_infinite() == x.is_infinite()),
-        }
-    }
-}
-
-impl Number for Half {
-    type Bytes = [u8; 2];
-    fn load(bytes: [u8; 2]) -> Any {
-        Any::Float(half_to(u16::from_ne_bytes(bytes)))
-    }
-    fn store(self) -> [u8; 2] {
-        self.0.to_ne_bytes()
-    }
-    fn of(any: Any) -> (Self, bool) {
-        // Integers that an f64 rounds are far beyond what a half holds.
-        let (x, _) = f64::of(any);
-        let half = half_of(x);
-        (Self(half), half & 0x7fff != 0x7c00 || x.is_infinite())
     }
 }

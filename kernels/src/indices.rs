@@ -2,18 +2,10 @@
 
 use crossdock_memory::{Buffer, Error, Result};
 
-use crate::door::Args;
 use crate::jobs::{JobArg, long_blocks};
-use crate::table::kernel;
-use crate::words::{IntType, Word};
+use crate::rows::CHECK_INDICES;
+use crate::words::IntType;
 use crate::{Checks, bits};
-
-kernel!(
-    CHECK_INDICES,
-    c"crossdock_check_indices",
-    (keys: Read, width: Value, signed: Value, validity: Read, first: Value, limit: Value, cell: Write),
-    check
-);
 
 impl<'a> Checks<'a> {
     /// Finds the first of `len` keys, from key `first` on, that is not null (`validity`: bitmap and its first bit) and is
@@ -46,32 +38,4 @@ impl<'a> Checks<'a> {
         self.push(&CHECK_INDICES, long_blocks(bytes), args)?;
         Ok(cell)
     }
-}
-
-fn check(args: Args<'_>) -> Option<()> {
-    let (keys, width, signed) = (args.read(0)?, args.value(1)?, args.value(2)?);
-    let (validity, first, limit) = (args.read(3)?, args.index(4)?, args.value(5)?);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let is_valid = |i| bits::is_set(validity, first + i);
-    let found = match (width, signed != 0) {
-        (1, true) => first_wrong::<i8>(keys, limit, is_valid),
-        (2, true) => first_wrong::<i16>(keys, limit, is_valid),
-        (4, true) => first_wrong::<i32>(keys, limit, is_valid),
-        (8, true) => first_wrong::<i64>(keys, limit, is_valid),
-        (1, false) => first_wrong::<u8>(keys, limit, is_valid),
-        (2, false) => first_wrong::<u16>(keys, limit, is_valid),
-        (4, false) => first_wrong::<u32>(keys, limit, is_valid),
-        (8, false) => first_wrong::<u64>(keys, limit, is_valid),
-        _ => return None,
-    };
-    args.found(6, found)
-}
-
-fn first_wrong<T: Word>(keys: &[u8], limit: i64, is_valid: impl Fn(usize) -> bool) -> Option<usize> {
-    let wrong = |key: T| key.wide() < 0 || key.wide() >= limit;
-    // Without an early end, so that the compiler takes many at once.
-    if !T::all(keys).fold(false, |bad, key| bad | wrong(key)) {
-        return None;
-    }
-    T::all(keys).enumerate().find(|(i, key)| wrong(*key) && is_valid(*i)).map(|(i, _)| i)
 }

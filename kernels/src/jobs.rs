@@ -51,8 +51,8 @@ impl JobArg<'_> {
     }
 }
 
-/// Threads of a block, as the sources have it.
-const THREADS: usize = 256;
+/// Threads of a block.
+const THREADS: usize = abi::HOST_KERNEL_THREADS as usize;
 
 /// Those of the largest device.
 const MULTIPROCESSORS: usize = 132;
@@ -237,6 +237,6 @@ impl Queue<'_> {
         let grid = abi::Grid { blocks, threads: THREADS as u32, shared_bytes: 0, reserved: 0 };
         // SAFETY: jobs with their heads, each of which `push` held to the kernel's row; what they write was borrowed
         // mutably by whoever added them, and lies apart by the word of `Jobs`.
-        unsafe { stream.launch(self.row.kernel(stream.device()), grid, args) }
+        unsafe { stream.launch_by_name(&self.row.host, grid, args) }
     }
 }

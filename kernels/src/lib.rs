@@ -1,8 +1,9 @@
-//! What looks at the contents of arrays, on any device: each kernel with a twin that runs on host devices, behind typed
-//! functions that collect jobs for it.
+//! Typed launchers of the host's kernels, which work on the contents of arrays on any device.
 //!
-//! Every kernel stays within the ranges that it is given, whatever the bytes in them say, and gives what its twin gives,
-//! bit for bit. What is to be done to many columns is collected, in [`Checks`] or [`Jobs`], and launched together.
+//! The kernels belong to the host, which finds them by name (`crossdock.host.kernels/1`): the names and arguments
+//! are here, in [`rows`], the images and CPU implementations in `crossdock-kernel-library`. Every kernel stays within the
+//! ranges that it is given, whatever the bytes in them say, and gives the same result on every device, bit for bit. Work on
+//! many columns is collected, in [`Checks`] or [`Jobs`], and launched together.
 
 mod bits;
 mod blocks;
@@ -12,13 +13,11 @@ mod cells;
 mod checks;
 mod codes;
 mod concatenate;
-mod door;
 mod gather;
-mod half;
-mod images;
 mod indices;
 mod jobs;
 mod lanes;
+pub mod limits;
 mod list_views;
 mod lists;
 mod map;
@@ -27,6 +26,7 @@ mod null_count;
 mod numbers;
 mod offsets;
 mod parts;
+pub mod rows;
 mod run_ends;
 mod shift;
 mod steps;
@@ -49,7 +49,6 @@ pub use checks::Checks;
 pub use codes::{Codes, Marks, Measured, TOKEN_BYTES};
 pub use concatenate::BitRange;
 pub use gather::{Dim, gather};
-pub use images::images;
 pub use jobs::Jobs;
 pub use lanes::Deltas;
 pub use lists::{Lists, Placed};

@@ -3,16 +3,8 @@
 use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::bits;
-use crate::door::Args;
 use crate::jobs::{JobArg, Jobs, blocks};
-use crate::table::kernel;
-
-kernel!(
-    MERGE_BITS,
-    c"crossdock_merge_bits",
-    (a: Read, first_a: Value, b: Read, first_b: Value, len: Value, to: Write),
-    twin
-);
+use crate::rows::MERGE_BITS;
 
 impl<'a> Jobs<'a> {
     /// Writes, from byte `at` of a buffer that is being filled, `len` bits that are set where those of both bitmaps are
@@ -33,14 +25,4 @@ impl<'a> Jobs<'a> {
             [bits_a, first_a, bits_b, first_b, JobArg::Value(len as u64), JobArg::write(to, at, bytes)?];
         self.push(&MERGE_BITS, blocks(bytes), args)
     }
-}
-
-fn twin(args: Args<'_>) -> Option<()> {
-    let (a, first_a, b, first_b) = (args.read(0)?, args.index(1)? % 8, args.read(2)?, args.index(3)? % 8);
-    let (len, to) = (args.index(4)?, args.write(5)?);
-    for (i, to) in to.iter_mut().enumerate() {
-        *to = bits::byte(a, first_a, i) & bits::byte(b, first_b, i);
-    }
-    bits::clear_after(to, len);
-    Some(())
 }

@@ -3,23 +3,9 @@
 use crossdock_memory::{Buffer, Error, Result};
 
 use crate::Checks;
-use crate::door::Args;
 use crate::jobs::{JobArg, blocks};
-use crate::table::kernel;
-use crate::words::{IntType, Word};
-
-kernel!(
-    READ_NUMBERS,
-    c"crossdock_read_numbers",
-    (from: Read, width: Value, signed: Value, cells: Write),
-    read
-);
-kernel!(
-    CHECK_NUMBER,
-    c"crossdock_check_number",
-    (from: Read, width: Value, signed: Value, least: Value, most: Value, cell: Write),
-    check
-);
+use crate::rows::{CHECK_NUMBER, READ_NUMBERS};
+use crate::words::IntType;
 
 impl<'a> Checks<'a> {
     /// Reads `n` whole numbers of 4 or 8 bytes from byte `at` on, into as many cells: the first is returned, for
@@ -69,27 +55,4 @@ fn check_width(of: IntType) -> Result<usize> {
             Err(Error::internal(format!("a kernel was asked for a number of {width} bytes, expected 4 or 8")))
         }
     }
-}
-
-fn words(from: &[u8], width: u64, signed: u64) -> Option<Box<dyn Iterator<Item = i64> + '_>> {
-    Some(match (width, signed != 0) {
-        (4, true) => Box::new(i32::all(from).map(Word::wide)),
-        (4, false) => Box::new(u32::all(from).map(Word::wide)),
-        (8, true) => Box::new(i64::all(from).map(Word::wide)),
-        (8, false) => Box::new(u64::all(from).map(Word::wide)),
-        _ => return None,
-    })
-}
-
-fn read(args: Args<'_>) -> Option<()> {
-    let words = words(args.read(0)?, args.value(1)?, args.value(2)?)?;
-    let (cells, _) = args.write(3)?.as_chunks_mut::<8>();
-    cells.iter_mut().zip(words).for_each(|(cell, word)| *cell = word.to_ne_bytes());
-    Some(())
-}
-
-fn check(args: Args<'_>) -> Option<()> {
-    let number = words(args.read(0)?, args.value(1)?, args.value(2)?)?.next();
-    let (least, most) = (args.value(3)? as i64, args.value(4)? as i64);
-    args.found(5, number.is_some_and(|number| number < least || number > most).then_some(0))
 }

@@ -3,24 +3,9 @@
 use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::Checks;
-use crate::door::Args;
 use crate::jobs::{JobArg, Jobs, blocks, long_blocks};
-use crate::table::kernel;
-use crate::words::{Word, check_offset_width, with_offset_type};
-
-kernel!(
-    CHECK_OFFSETS,
-    c"crossdock_check_offsets",
-    (offsets: Read, width: Value, limit: Value, cell: Write),
-    check
-);
-kernel!(
-    CONVERT_OFFSETS,
-    c"crossdock_convert_offsets",
-    (from: Read, width: Value, base: Value, to: Write, to_width: Value, cell: Write),
-    convert
-);
-kernel!(REBASE_OFFSETS, c"crossdock_rebase_offsets", (offsets: Write, width: Value, base: Value), rebase);
+use crate::rows::{CHECK_OFFSETS, CONVERT_OFFSETS, REBASE_OFFSETS};
+use crate::words::check_offset_width;
 
 /// The `len + 1` offsets from entry `first` on, `width` bytes each.
 #[derive(Clone, Copy)]
@@ -84,31 +69,6 @@ impl<'a> Checks<'a> {
     }
 }
 
-fn check(args: Args<'_>) -> Option<()> {
-    let (bytes, width, limit) = (args.read(0)?, args.index(1)?, args.value(2)?);
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    args.found(3, with_offset_type!(width, T => first_wrong::<T>(bytes, limit))?)
-}
-
-fn first_wrong<T: Word>(bytes: &[u8], limit: i64) -> Option<usize> {
-    let all = T::all(bytes);
-    let (Some(first), Some(last)) = (all.clone().next(), all.clone().next_back()) else { return None };
-    // Without an early end, so that the compiler takes many at once.
-    let descends = all.clone().zip(all.clone().skip(1)).fold(false, |bad, (a, b)| bad | (b < a));
-    if !descends && first.wide() >= 0 && last.wide() <= limit {
-        return None;
-    }
-    let mut before = 0;
-    for (i, offset) in all.enumerate() {
-        let offset = offset.wide();
-        if offset < before || offset > limit {
-            return Some(i);
-        }
-        before = offset;
-    }
-    None
-}
-
 impl Jobs<'_> {
     /// Takes `base` off the `n` offsets at byte `at` of a buffer that is being filled.
     pub fn rebase_offsets(
@@ -124,57 +84,5 @@ impl Jobs<'_> {
         let offsets = JobArg::write(buffer, at, bytes)?;
         let args = [offsets, JobArg::Value(width_bytes as u64), JobArg::Value(base as u64)];
         self.push(&REBASE_OFFSETS, blocks(bytes), args)
-    }
-}
-
-fn rebase(args: Args<'_>) -> Option<()> {
-    let (bytes, width, base) = (args.write(0)?, args.index(1)?, args.value(2)?);
-    match width {
-        4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|word| {
-            *word = i32::from_ne_bytes(*word).wrapping_sub(base as i32).to_ne_bytes();
-        }),
-        8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|word| {
-            *word = i64::from_ne_bytes(*word).wrapping_sub(base as i64).to_ne_bytes();
-        }),
-        _ => return None,
-    }
-    Some(())
-}
-
-fn convert(args: Args<'_>) -> Option<()> {
-    let (from, width, base) = (args.read(0)?, args.index(1)?, args.value(2)? as i64);
-    let (to, to_width) = (args.write(3)?, args.index(4)?);
-    args.found(
-        5,
-        with_offset_type!(width, T => convert_to(T::all(from).map(Word::wide), base, to, to_width))??,
-    )
-}
-
-/// `None` for a width that there is not; else where a number was too great for it.
-fn convert_to(
-    from: impl Iterator<Item = i64>,
-    base: i64,
-    to: &mut [u8],
-    width: usize,
-) -> Option<Option<usize>> {
-    let from = from.map(|offset| offset.wrapping_sub(base));
-    match width {
-        4 => {
-            let mut found = None;
-            for (i, (to, offset)) in to.as_chunks_mut::<4>().0.iter_mut().zip(from).enumerate() {
-                *to = (offset as i32).to_ne_bytes();
-                found = found.or(i32::try_from(offset).is_err().then_some(i));
-            }
-            Some(found)
-        }
-        8 => {
-            to.as_chunks_mut::<8>()
-                .0
-                .iter_mut()
-                .zip(from)
-                .for_each(|(to, offset)| *to = offset.to_ne_bytes());
-            Some(None)
-        }
-        _ => None,
     }
 }

@@ -3,17 +3,8 @@
 use crossdock_memory::{Buffer, Error, Result};
 
 use crate::Checks;
-use crate::door::Args;
 use crate::jobs::{JobArg, long_blocks};
-use crate::table::kernel;
-use crate::words::Word;
-
-kernel!(
-    CHECK_RUN_ENDS,
-    c"crossdock_check_run_ends",
-    (ends: Read, width: Value, covered: Value, cell: Write),
-    check
-);
+use crate::rows::CHECK_RUN_ENDS;
 
 impl<'a> Checks<'a> {
     /// Finds the first of `len` run ends, from entry `first` on, that is not above the one before it (or above 0), or
@@ -40,27 +31,4 @@ impl<'a> Checks<'a> {
         self.push(&CHECK_RUN_ENDS, long_blocks(bytes), args)?;
         Ok(cell)
     }
-}
-
-fn check(args: Args<'_>) -> Option<()> {
-    let (ends, width, covered) = (args.read(0)?, args.value(1)?, args.value(2)?);
-    let covered = i64::try_from(covered).unwrap_or(i64::MAX);
-    let found = match width {
-        2 => first_wrong::<i16>(ends, covered),
-        4 => first_wrong::<i32>(ends, covered),
-        8 => first_wrong::<i64>(ends, covered),
-        _ => return None,
-    };
-    args.found(3, found)
-}
-
-fn first_wrong<T: Word>(ends: &[u8], covered: i64) -> Option<usize> {
-    let mut before = 0;
-    for (i, end) in T::all(ends).enumerate() {
-        if end.wide() <= before {
-            return Some(i);
-        }
-        before = end.wide();
-    }
-    (before < covered).then(|| T::all(ends).len())
 }

@@ -3,11 +3,8 @@
 use crossdock_memory::{Buffer, BufferMut, Result};
 
 use crate::bits;
-use crate::door::Args;
 use crate::jobs::{JobArg, Jobs, blocks};
-use crate::table::kernel;
-
-kernel!(SHIFT_BITS, c"crossdock_shift_bits", (from: Read, first: Value, len: Value, to: Write), twin);
+use crate::rows::SHIFT_BITS;
 
 impl<'a> Jobs<'a> {
     /// Copies bits `first..first + len` to byte `at` of a buffer that is being filled, the first to bit 0 there. What is
@@ -25,13 +22,4 @@ impl<'a> Jobs<'a> {
         let args = [source, shift, JobArg::Value(len as u64), JobArg::write(to, at, bytes)?];
         self.push(&SHIFT_BITS, blocks(bytes), args)
     }
-}
-
-fn twin(args: Args<'_>) -> Option<()> {
-    let (from, shift, len, to) = (args.read(0)?, args.index(1)? % 8, args.index(2)?, args.write(3)?);
-    for (i, to) in to.iter_mut().enumerate() {
-        *to = bits::byte(from, shift, i);
-    }
-    bits::clear_after(to, len);
-    Some(())
 }

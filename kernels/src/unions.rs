@@ -3,24 +3,12 @@
 use crossdock_memory::{Buffer, Error, Result};
 
 use crate::Checks;
-use crate::door::Args;
 use crate::jobs::{JobArg, long_blocks};
-use crate::table::kernel;
-use crate::words::Word;
-
-kernel!(
-    CHECK_UNION,
-    c"crossdock_check_union",
-    (ids: Read, offsets: Read, cell: Write),
-    [len: Value],
-    check
-);
+use crate::limits::NO_CHILD;
+use crate::rows::CHECK_UNION;
 
 /// Type ids go from 0 to 127.
 const IDS: usize = 128;
-
-/// The length of a child that there is not.
-const NO_CHILD: u64 = u64::MAX;
 
 impl<'a> Checks<'a> {
     /// Finds the first of `len` values, from value `first` on, whose type id is none of `children` (id, length), or in a
@@ -54,23 +42,4 @@ impl<'a> Checks<'a> {
         self.push(&CHECK_UNION, long_blocks(len.saturating_mul(4)), args.into_iter().chain(lens))?;
         Ok(cell)
     }
-}
-
-fn check(args: Args<'_>) -> Option<()> {
-    const LENS: usize = 3;
-    let (ids, offsets) = (args.read(0)?, args.read(1)?);
-    let mut lens = [NO_CHILD; 256];
-    for (i, slot) in (LENS..args.len()).zip(&mut lens) {
-        *slot = args.value(i)?;
-    }
-    let len_of = |id: u8| lens.get(usize::from(id)).copied().filter(|len| *len != NO_CHILD);
-    let found = if offsets.is_empty() {
-        ids.iter().position(|id| len_of(*id).is_none())
-    } else {
-        let in_child = |(id, offset): (&u8, i32)| {
-            len_of(*id).is_some_and(|len| u64::try_from(offset).is_ok_and(|offset| offset < len))
-        };
-        ids.iter().zip(i32::all(offsets)).position(|value| !in_child(value))
-    };
-    args.found(2, found)
 }

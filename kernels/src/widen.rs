@@ -3,25 +3,10 @@
 use crossdock_memory::{Buffer, BufferMut, Error, Result};
 
 use crate::bits;
-use crate::door::Args;
 use crate::jobs::{JobArg, blocks};
-use crate::steps::{self, Step, Stepped, with_word};
-use crate::table::kernel;
+use crate::rows::{NARROW, WIDEN};
+use crate::steps::{self, Step};
 use crate::{Checks, IntType, Numbers, Words};
-
-kernel!(
-    WIDEN,
-    c"crossdock_widen",
-    (from: Read, type: Value, to: Write, width: Value),
-    [step: Value, operand: Value],
-    widen
-);
-kernel!(
-    NARROW,
-    c"crossdock_narrow",
-    (from: Read, validity: Read, first: Value, to: Write, cell: Write),
-    narrow
-);
 
 /// Whole numbers of any type that lie in a buffer from byte `at` on.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +38,8 @@ impl<'a> Integers<'a> {
 }
 
 impl IntType {
-    /// As a twin was given it.
-    pub(crate) fn of_code(code: usize) -> Option<Self> {
+    /// The type that a kernel was given as this argument.
+    pub fn of_code(code: usize) -> Option<Self> {
         let of = Self { width_bytes: code / 2, signed: code % 2 == 1 };
         [1, 2, 4, 8, 16].contains(&of.width_bytes).then_some(of)
     }
@@ -135,58 +120,4 @@ impl IntType {
     fn is_word(self) -> bool {
         [1, 2, 4, 8].contains(&self.width_bytes)
     }
-}
-
-/// All of the whole ones, as wide as any.
-pub(crate) fn integers(bytes: &[u8], of: IntType) -> Option<impl Iterator<Item = i128> + '_> {
-    let number = move |bytes: &[u8]| {
-        let sign = of.signed && bytes.last().is_some_and(|byte| byte >> 7 == 1);
-        let mut number = [if sign { 0xff } else { 0 }; 16];
-        number.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        i128::from_le_bytes(number)
-    };
-    (of.width_bytes > 0).then(|| bytes.chunks_exact(of.width_bytes).map(number))
-}
-
-fn widen(args: Args<'_>) -> Option<()> {
-    let (from, of) = (args.read(0)?, IntType::of_code(args.index(1)?)?);
-    let (to, width, steps) = (args.write(2)?, args.index(3)?, steps::of(&args, 4)?);
-    if from.len() / of.width_bytes < to.len().checked_div(width)? {
-        return None;
-    }
-    let numbers = integers(from, of)?;
-    if ![16, 32].contains(&width) {
-        return with_word!(width, T => each_stepped::<T>(numbers, to, &steps));
-    }
-    for (to, number) in to.chunks_exact_mut(width).zip(numbers) {
-        let (low, high) = to.split_at_mut_checked(16)?;
-        low.copy_from_slice(&number.to_ne_bytes());
-        high.fill(if number < 0 { 0xff } else { 0 });
-    }
-    Some(())
-}
-
-fn each_stepped<T: Stepped>(
-    numbers: impl Iterator<Item = i128>,
-    to: &mut [u8],
-    steps: &[Step],
-) -> Option<()> {
-    for (to, number) in to.chunks_exact_mut(size_of::<T>()).zip(numbers) {
-        to.copy_from_slice(T::low(number as u64).steps(steps)?.store().as_ref());
-    }
-    Some(())
-}
-
-fn narrow(args: Args<'_>) -> Option<()> {
-    let (from, validity, first) = (args.read(0)?, args.read(1)?, args.index(2)?);
-    let to = args.write(3)?.as_chunks_mut::<16>().0.iter_mut();
-    let mut found = None;
-    for (i, (to, from)) in to.zip(from.as_chunks::<32>().0).enumerate() {
-        let (low, high) = from.split_first_chunk::<16>()?;
-        *to = *low;
-        let sign = if i128::from_ne_bytes(*low) < 0 { 0xff } else { 0 };
-        let fits = high.iter().all(|byte| *byte == sign);
-        found = found.or((!fits && bits::is_set(validity, first + i)).then_some(i));
-    }
-    args.found(4, found)
 }

@@ -61,7 +61,7 @@ enum Command {
     Bless(bless::Options),
     /// Run the benchmarks, each beside its peer; arguments after `--` go to them
     Bench(bench::Options),
-    /// Compile kernels/cuda into kernels/images, by a compiler from the Python package index: no GPU, no toolkit
+    /// Compile kernels/cuda into kernels/library/images, by a compiler from the Python package index: no GPU, no toolkit
     ///
     /// With --check, hold the images to the record of their sources and, where the compiler can be had, to what it makes.
     Kernels(kernels::Options),

@@ -23,7 +23,7 @@ pub struct ArrowCDevice {
 
 impl Plugin for ArrowCDevice {
     fn create(host: Host) -> Result<Self> {
-        let memory = Memory::from_host(&host)?;
+        let memory = Memory::from_host(&host)?.with_host_kernels()?;
         Ok(Self { memory, imported: formats::imported(), exported: formats::exported() })
     }
 

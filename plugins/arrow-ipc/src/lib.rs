@@ -58,7 +58,7 @@ pub struct ArrowIpc {
 impl Plugin for ArrowIpc {
     fn create(host: Host) -> Result<Self> {
         Ok(Self {
-            memory: Memory::from_host(&host)?,
+            memory: Memory::from_host(&host)?.with_host_kernels()?,
             pool: Arc::new(Pool::new(host.threads())),
             host,
             read: formats(),

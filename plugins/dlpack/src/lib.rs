@@ -35,7 +35,7 @@ pub struct DlPack {
 
 impl Plugin for DlPack {
     fn create(host: Host) -> Result<Self> {
-        let memory = Memory::from_host(&host)?;
+        let memory = Memory::from_host(&host)?.with_host_kernels()?;
         Ok(Self { memory, imported: options::imported(), exported: options::exported() })
     }
 

@@ -43,7 +43,7 @@ pub struct Encodings {
 
 impl Plugin for Encodings {
     fn create(host: Host) -> Result<Self> {
-        let memory = Memory::from_host(&host)?;
+        let memory = Memory::from_host(&host)?.with_host_kernels()?;
         let ids = kinds::all().map(|kind| kind.id).collect();
         let kinds = kinds::all().collect();
         Ok(Self { host, memory, imported: import::formats(), exported: export::formats(), ids, kinds })

@@ -4,6 +4,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::{Arc, OnceLock};
 
+use crossdock_kernel_library::find_for;
 use crossdock_memory::{Device, Host, Memory, Stream};
 use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
@@ -30,6 +31,7 @@ pub struct TestHost {
 #[repr(C)]
 struct Object {
     table: abi::Host,
+    kernels: abi::HostKernels,
     account: Arc<Account>,
 }
 
@@ -65,7 +67,8 @@ impl TestHost {
             get_interface: Some(get_interface),
             ..abi::Host::new()
         };
-        let object = Arc::new(Object { table, account: backend.account("test") });
+        let kernels = abi::HostKernels { find: Some(find_kernel), ..abi::HostKernels::new() };
+        let object = Arc::new(Object { table, kernels, account: backend.account("test") });
         Self { backend, object }
     }
 
@@ -122,5 +125,31 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
     }
     // SAFETY: a live object, and a NUL-terminated id.
     let (object, id) = unsafe { (&*host.cast::<Object>(), CStr::from_ptr(id)) };
-    if id == abi::HOST_MEMORY_ID { object.account.memory().cast() } else { std::ptr::null() }
+    if id == abi::HOST_MEMORY_ID {
+        object.account.memory().cast()
+    } else if id == abi::HOST_KERNELS_ID {
+        (&raw const object.kernels).cast()
+    } else {
+        std::ptr::null()
+    }
+}
+
+/// The host's kernels, for any host of a test.
+///
+/// # Safety
+/// As `crossdock_host_kernels.find`; `kernels` is not looked at.
+pub unsafe extern "C" fn find_kernel(
+    _kernels: *const abi::HostKernels,
+    device: Device,
+    name: *const c_char,
+    arguments: *const c_char,
+    out: *mut *const abi::Kernel,
+    err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: the caller's words and place.
+    match unsafe { find_for("test", device, name, arguments, out) } {
+        Ok(()) => abi::OK,
+        // SAFETY: the caller's error struct.
+        Err(error) => unsafe { error.write_to(err) },
+    }
 }

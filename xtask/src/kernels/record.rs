@@ -7,8 +7,8 @@ use std::fs;
 use std::path::Path;
 
 const FOLDER: &str = "kernels/cuda";
-pub const IMAGES: &str = "kernels/images/crossdock.images.lz4";
-const RECORD: &str = "kernels/images/sources.txt";
+pub const IMAGES: &str = "kernels/library/images/crossdock.images.lz4";
+const RECORD: &str = "kernels/library/images/sources.txt";
 
 /// The CUDA sources, by name.
 pub struct Sources(BTreeMap<String, String>);

@@ -9,18 +9,22 @@ const HOUSE: &[(&str, &[&str])] = &[
     ("memory/client", &["plugin-api"]),
     ("memory/backend", &["plugin-api", "memory/client"]),
     ("kernels", &["plugin-api", "memory/client"]),
+    ("kernels/library", &["plugin-api", "memory/client", "kernels"]),
     ("arrays", &["plugin-api", "memory/client", "kernels"]),
     ("isolation", &["plugin-api", "memory/client", "arrays", "memory/backend"]),
-    ("host", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "isolation"]),
-    ("cli", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
+    ("host", &["plugin-api", "memory/client", "kernels", "kernels/library", "arrays", "memory/backend", "isolation"]),
+    ("cli", &["plugin-api", "memory/client", "kernels", "kernels/library", "arrays", "memory/backend", "host"]),
     ("capi", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("python", &["plugin-api", "memory/client", "kernels", "arrays", "memory/backend", "host"]),
     ("xtask", &["plugin-api"]),
     ("xtask/compare", &[]),
 ];
 
-/// What each carrier may use. Never the host, a sibling, or the owner of the memory.
+/// What each carrier may use. Never the host, a sibling, or the owner of the memory or of the kernels.
 const CARRIER: &[&str] = &["plugin-api", "memory/client", "kernels", "arrays"];
+
+/// What the host owns and offers to plugins through interfaces.
+const OWNERS: &[&str] = &["memory/backend", "kernels/library"];
 
 /// They look at the whole house.
 const INSPECTORS: &[&str] = &["tests", "benches"];
@@ -96,8 +100,8 @@ fn complain(
         return Some(format!("{}: uses {}, which the command alone may", package.folder, dependency.name));
     }
     let to = *folders.get(dependency.name.as_str())?;
-    // Tests below the host need somebody who owns memory, and what all tests share. The thin cdylib has no tests.
-    let for_tests = dependency.dev && (to == "memory/backend" || is_inspector(to));
+    // Tests below the host need the owners of memory and of kernels, and what all tests share. The thin cdylib has no tests.
+    let for_tests = dependency.dev && (OWNERS.contains(&to) || is_inspector(to));
     if (for_tests && !package.folder.ends_with("/plugin"))
         || to == package.folder
         || allowed.iter().any(|a| a == to)
@@ -162,6 +166,16 @@ mod tests {
         assert!(found[0].starts_with("plugins/dlpack: uses host;"), "{found:?}");
         assert!(found[1].starts_with("plugins/dlpack: uses plugins/ipc;"), "{found:?}");
         assert!(found[2].starts_with("plugins/dlpack: uses memory/backend;"), "{found:?}");
+    }
+
+    #[test]
+    fn rejects_a_plugin_or_arrays_with_the_library_of_kernels() {
+        let found = complaints_with(package("plugins/dlpack", &["arrays", "kernels-library"]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("plugins/dlpack: uses kernels/library;"), "{found:?}");
+        let found = complaints_with(package("arrays", &["kernels", "kernels-library"]));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("arrays: uses kernels/library;"), "{found:?}");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod blocks;
 mod decode;
 mod events;
+mod kernels;
 mod memory;
 mod shared;
 
@@ -48,12 +49,14 @@ impl Watch {
         let session = abi::HostSession { device, threads: 2, ..abi::HostSession::new() };
         let log = abi::HostLog { write: Some(write_log), ..abi::HostLog::new() };
         let decode = abi::HostDecode { decode: Some(decode::decode), ..abi::HostDecode::new() };
+        let kernels = abi::HostKernels { find: Some(kernels::find), ..abi::HostKernels::new() };
         let shared = keep(Shared {
             host: Tailed { own: host, tail: [u64::MAX; 8] },
             memory: Tailed { own: memory::table(), tail: [u64::MAX; 8] },
             log,
             session,
             decode,
+            kernels,
             decoder: Mutex::default(),
             bare: wishes.bare,
             plugin: plugin.to_path_buf(),
@@ -73,6 +76,7 @@ impl Watch {
         shared.memory.own.private_data = at.cast();
         shared.log.private_data = at.cast();
         shared.decode.private_data = at.cast();
+        shared.kernels.private_data = at.cast();
         Self(shared)
     }
 
@@ -177,6 +181,8 @@ unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) ->
         std::ptr::from_ref(&shared.session).cast()
     } else if id == abi::HOST_DECODE_ID {
         std::ptr::from_ref(&shared.decode).cast()
+    } else if id == abi::HOST_KERNELS_ID {
+        std::ptr::from_ref(&shared.kernels).cast()
     } else {
         std::ptr::null()
     }

@@ -37,6 +37,7 @@ pub(super) struct Shared {
     pub(super) log: abi::HostLog,
     pub(super) session: abi::HostSession,
     pub(super) decode: abi::HostDecode,
+    pub(super) kernels: abi::HostKernels,
     pub(super) decoder: Mutex<Option<Arc<Decoder>>>,
     pub(super) bare: bool,
     pub(super) plugin: PathBuf,

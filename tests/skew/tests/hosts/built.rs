@@ -23,6 +23,8 @@ pub struct Built {
     pub command: Option<PathBuf>,
     /// Its plugin of encodings, of one that has it and speaks today's ABI.
     pub encodings: Option<PathBuf>,
+    /// Whether it offers `crossdock.host.kernels/1`, without which today's own plugins make no instance.
+    pub offers_kernels: bool,
 }
 
 /// What of a release is of use here.
@@ -30,6 +32,7 @@ pub struct Built {
 struct Has {
     today_s_abi: bool,
     encodings: bool,
+    kernels: bool,
 }
 
 impl Built {
@@ -45,7 +48,7 @@ impl Built {
         let library = place(LIBRARY, "library").join(LIBRARY);
         let command = has.today_s_abi.then(|| place(COMMAND, "command").join(COMMAND));
         let encodings = has.encodings.then(|| place(ENCODINGS, "encodings").join(ENCODINGS));
-        Self { library, plugins, command, encodings }
+        Self { library, plugins, command, encodings, offers_kernels: has.kernels }
     }
 
     /// Built once for all tests here, as they take as long as everything else.
@@ -56,7 +59,9 @@ impl Built {
         let build = || {
             let sources = Sources::whole(version, commit)?;
             let today_s_abi = sources.abi() == (abi::ABI_MAJOR, abi::ABI_MINOR);
+            let header = std::fs::read_to_string(sources.at("plugin-api/include/crossdock.h")).unwrap();
             let has = Has {
+                kernels: header.contains(abi::HOST_KERNELS_ID.to_str().unwrap()),
                 today_s_abi,
                 encodings: today_s_abi && sources.at("plugins/encodings/plugin").is_dir(),
             };
@@ -74,7 +79,7 @@ impl Built {
 
 /// Today's, as it was built beside this test.
 pub fn today(made: &Path) -> Built {
-    Built::of(&crossdock_tests::built(), made, Has { today_s_abi: true, encodings: true })
+    Built::of(&crossdock_tests::built(), made, Has { today_s_abi: true, encodings: true, kernels: true })
 }
 
 /// A folder of its own for what a test makes with a release.
@@ -106,6 +111,14 @@ pub fn command(program: &Path, arguments: &[&Path]) -> Command {
     let mut command = Command::new(program);
     command.env_remove("CROSSDOCK_PLUGIN_PATH").env_remove("CROSSDOCK_POLICY").args(arguments);
     command
+}
+
+/// Today's own plugins say of a host without kernels what it lacks.
+#[track_caller]
+pub fn assert_asks_for_kernels(command: &mut Command) {
+    let output = command.output().unwrap();
+    let words = "the host offers no 'crossdock.host.kernels/1'";
+    assert!(!output.status.success() && said(&output).contains(words), "{command:?}: {}", said(&output));
 }
 
 #[track_caller]

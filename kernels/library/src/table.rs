@@ -1,0 +1,118 @@
+//! Each kernel with its CPU implementation and, for CUDA, the images.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use crossdock_kernels::rows;
+use crossdock_kernels::table::Row;
+use crossdock_memory::{Device, Error, Kernel, Result};
+use crossdock_plugin_api::abi;
+
+use crate::{
+    blocks, bools, cast, codes, concatenate, gather, images, indices, lanes, list_views, lists, map, merge,
+    null_count, numbers, offsets, parts, run_ends, shift, strings, take, unions, unpack, utf8, views, widen,
+};
+
+/// A kernel of the library.
+struct Entry {
+    row: &'static Row,
+    on_cpu: Kernel,
+    /// With the images, once a CUDA device has asked for it.
+    on_cuda: OnceLock<Kernel>,
+}
+
+/// The library: a row of the kernels' table, and the function that is its CPU implementation.
+macro_rules! library {
+    ($($row:ident => $body:path,)*) => {
+        static LIBRARY: [Entry; rows::TABLE.len()] = [$({
+            unsafe extern "C" fn entry(args: *const abi::Arg, n: usize) -> abi::Code {
+                // SAFETY: only a launch calls a CPU implementation, with addresses that the host may dereference.
+                unsafe { $crate::door::door(args, n, $body) }
+            }
+            Entry {
+                row: &rows::$row,
+                on_cpu: Kernel::host(rows::$row.name, entry),
+                on_cuda: OnceLock::new(),
+            }
+        }),*];
+    };
+}
+
+library! {
+    TAKE_BLOCKS => blocks::take,
+    UNPACK_BITS => bools::unpack,
+    PACK_BYTES => bools::pack,
+    CAST => cast::run,
+    ADD_SIZES => codes::add_sizes,
+    DECODE_CODES => codes::decode,
+    MAKE_TOKENS => codes::make_tokens,
+    MEASURE_CODES => codes::measure,
+    CONCATENATE_BITS => concatenate::concatenate,
+    COPY_RANGES => concatenate::copy,
+    GATHER => gather::run,
+    CHECK_INDICES => indices::check,
+    SUM_LANES => lanes::sum_lanes,
+    CHECK_LIST_VIEWS => list_views::check,
+    MEASURE_LISTS => lists::measure,
+    NAME_ELEMENTS => lists::name,
+    PLACE_LISTS => lists::place,
+    MAP => map::map,
+    SEQUENCE => map::sequence,
+    MERGE_BITS => merge::run,
+    NULL_COUNT => null_count::run,
+    CHECK_NUMBER => numbers::check,
+    READ_NUMBERS => numbers::read,
+    CHECK_OFFSETS => offsets::check,
+    CONVERT_OFFSETS => offsets::convert,
+    REBASE_OFFSETS => offsets::rebase,
+    JOIN => parts::join,
+    SUM => parts::sum,
+    CHECK_RUN_ENDS => run_ends::check,
+    SHIFT_BITS => shift::run,
+    VIEWS_OF_CODES => strings::by_codes,
+    VIEWS_OF_OFFSETS => strings::by_offsets,
+    EXPAND_RUNS => take::expand,
+    PATCH => take::patch,
+    TAKE => take::take,
+    CHECK_UNION => unions::check,
+    TAKE_PACKED => unpack::take_packed,
+    UNPACK => unpack::unpack,
+    UNPACK_PATCHED_1 => unpack::unpack_patched::<u8>,
+    UNPACK_PATCHED_2 => unpack::unpack_patched::<u16>,
+    UNPACK_PATCHED_4 => unpack::unpack_patched::<u32>,
+    UNPACK_PATCHED_8 => unpack::unpack_patched::<u64>,
+    CHECK_UTF8 => utf8::check,
+    CHECK_VIEWS => views::check,
+    RENUMBER_VIEWS => views::renumber,
+    NARROW => widen::narrow,
+    WIDEN => widen::widen,
+}
+
+/// Finds the kernel `name` for devices of the type of `device`. Images are unpacked only for a device that runs them.
+///
+/// # Errors
+/// `VERSION` if there is none, or one with other arguments than `arguments` states; `UNSUPPORTED` if kernels do not run on
+/// such devices.
+pub fn find(device: Device, name: &CStr, arguments: &CStr) -> Result<&'static Kernel> {
+    let entry = LIBRARY.iter().find(|entry| entry.row.name == name);
+    let (name, stated) = (name.to_string_lossy(), arguments.to_string_lossy());
+    let Some(entry) = entry else {
+        return Err(Error::version(format!("this host has no kernel '{name}': {ADVICE}")));
+    };
+    let own = entry.row.host.arguments();
+    if own != arguments {
+        return Err(Error::version(format!(
+            "the kernel '{name}' takes the arguments '{}', and the caller states '{stated}': {ADVICE}",
+            own.to_string_lossy()
+        )));
+    }
+    match device.r#type {
+        abi::DEVICE_CPU | abi::DEVICE_EXT_DEV => Ok(&entry.on_cpu),
+        abi::DEVICE_CUDA => {
+            Ok(entry.on_cuda.get_or_init(|| entry.on_cpu.clone().with_image(images::images())))
+        }
+        _ => Err(Error::unsupported(format!("the host's kernels do not run on {device}"))),
+    }
+}
+
+const ADVICE: &str = "use a newer host, or a build of the plugin for this one";

@@ -1,0 +1,98 @@
+//! Views: values of at most 12 bytes in place, longer ones as length, first 4 bytes, buffer and offset.
+
+use crossdock_kernels::limits::VIEW_BYTES as BYTES;
+
+use crate::bits;
+use crate::door::Args;
+
+const IN_PLACE: usize = 12;
+
+pub(crate) fn renumber(args: Args<'_>) -> Option<()> {
+    let (views, more) = (args.write(0)?, args.value(1)? as u32);
+    for view in views.as_chunks_mut::<BYTES>().0 {
+        let [len, _, buffer, _] = words(view);
+        if usize::try_from(len.cast_signed()).is_ok_and(|len| len > IN_PLACE) {
+            let [.., to, _] = view.as_chunks_mut::<4>().0 else { return None };
+            *to = buffer.wrapping_add(more).to_ne_bytes();
+        }
+    }
+    Some(())
+}
+
+/// The four words of a view.
+fn words(view: &[u8; BYTES]) -> [u32; 4] {
+    let mut words = [0; 4];
+    words.iter_mut().zip(view.as_chunks::<4>().0).for_each(|(to, word)| *to = u32::from_ne_bytes(*word));
+    words
+}
+
+pub(crate) fn check(args: Args<'_>) -> Option<()> {
+    const DATA: usize = 7;
+    let (views, validity, first, utf8) = (args.read(0)?, args.read(1)?, args.index(2)?, args.value(3)? != 0);
+    let data: Vec<&[u8]> = (DATA..args.len()).map(|i| args.read(i)).collect::<Option<_>>()?;
+    let window = Window { n_data: args.index(4)?, first: args.index(5)?, data: &data };
+    let found = views
+        .as_chunks::<BYTES>()
+        .0
+        .iter()
+        .enumerate()
+        .find(|(i, view)| bits::is_set(validity, first + i) && !is_right(view, &window, utf8))
+        .map(|(i, _)| i);
+    args.found(6, found)
+}
+
+/// Some of an array's data buffers.
+struct Window<'a> {
+    /// How many the array has.
+    n_data: usize,
+    /// The first that is here.
+    first: usize,
+    data: &'a [&'a [u8]],
+}
+
+/// Whether a view keeps the rules, as far as this window can tell.
+fn is_right(view: &[u8; BYTES], window: &Window<'_>, utf8: bool) -> bool {
+    match value(view, window) {
+        Found::Value(value) => !utf8 || std::str::from_utf8(value).is_ok(),
+        Found::Elsewhere => true,
+        Found::Wrong => false,
+    }
+}
+
+enum Found<'a> {
+    Value(&'a [u8]),
+    /// Another window's to look at.
+    Elsewhere,
+    Wrong,
+}
+
+fn value<'a>(view: &'a [u8; BYTES], window: &Window<'a>) -> Found<'a> {
+    let word = |i: usize| {
+        let bytes = view.get(i * 4..).and_then(|rest| rest.first_chunk::<4>());
+        usize::try_from(bytes.map_or(-1, |bytes| i32::from_ne_bytes(*bytes)))
+    };
+    let (_, rest) = view.split_at(4);
+    let Ok(len) = word(0) else { return window.of_first(Found::Wrong) };
+    if let (0..=IN_PLACE, Some((value, padding))) = (len, rest.split_at_checked(len)) {
+        let zeros = padding.iter().all(|byte| *byte == 0);
+        return window.of_first(if zeros { Found::Value(value) } else { Found::Wrong });
+    }
+    let Some(buffer) = word(2).ok().filter(|buffer| *buffer < window.n_data) else {
+        return window.of_first(Found::Wrong);
+    };
+    let Some(data) = buffer.checked_sub(window.first).and_then(|i| window.data.get(i)) else {
+        return Found::Elsewhere;
+    };
+    let range = word(3).ok().and_then(|offset| data.get(offset..offset.checked_add(len)?));
+    match (range, rest.first_chunk::<4>()) {
+        (Some(value), Some(prefix)) if value.starts_with(prefix) => Found::Value(value),
+        _ => Found::Wrong,
+    }
+}
+
+impl Window<'_> {
+    /// What needs no buffer is the first window's to look at.
+    fn of_first<'a>(&self, found: Found<'a>) -> Found<'a> {
+        if self.first == 0 { found } else { Found::Elsewhere }
+    }
+}

@@ -1,0 +1,63 @@
+//! Whole numbers as they lie in buffers: in native byte order, at any address.
+
+/// An integer of a buffer.
+pub(crate) trait Word: Copy + Ord + 'static {
+    /// All of the whole ones in `bytes`.
+    fn all(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + '_;
+    /// The same value; what an `i64` does not hold becomes its greatest.
+    fn wide(self) -> i64;
+}
+
+macro_rules! words {
+    ($($t:ty),*) => { $(
+        impl Word for $t {
+            #[inline]
+            fn all(bytes: &[u8]) -> impl DoubleEndedIterator<Item = Self> + ExactSizeIterator + Clone + '_ {
+                bytes.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|word| <$t>::from_ne_bytes(*word))
+            }
+            #[inline]
+            fn wide(self) -> i64 {
+                i64::try_from(self).unwrap_or(i64::MAX)
+            }
+        }
+    )* };
+}
+
+words!(i8, i16, i32, i64, u8, u16, u32, u64);
+
+/// Runs `$body` with `$t` standing for the signed type of `$width` bytes, 4 or 8; `None` for others.
+macro_rules! with_offset_type {
+    ($width:expr, $t:ident => $body:expr) => {
+        match $width {
+            4 => {
+                type $t = i32;
+                Some($body)
+            }
+            8 => {
+                type $t = i64;
+                Some($body)
+            }
+            _ => None,
+        }
+    };
+}
+
+pub(crate) use with_offset_type;
+
+/// Whole numbers of any type, as kernels read them; see [`Word::wide`].
+pub(crate) fn integers(bytes: &[u8], width: usize, signed: bool) -> Option<Vec<i64>> {
+    fn all<T: Word>(bytes: &[u8]) -> Vec<i64> {
+        T::all(bytes).map(Word::wide).collect()
+    }
+    Some(match (width, signed) {
+        (1, true) => all::<i8>(bytes),
+        (2, true) => all::<i16>(bytes),
+        (4, true) => all::<i32>(bytes),
+        (8, true) => all::<i64>(bytes),
+        (1, false) => all::<u8>(bytes),
+        (2, false) => all::<u16>(bytes),
+        (4, false) => all::<u32>(bytes),
+        (8, false) => all::<u64>(bytes),
+        _ => return None,
+    })
+}

@@ -1,0 +1,155 @@
+//! Each kernel of the table against a plain restatement of what it promises: many sizes, any address, any bit, contents in
+//! order, nearly in order and out of all order; on every device that there is, and on the CUDA sources emulated.
+
+mod bits;
+mod codes;
+mod decode;
+mod lists;
+mod moved_lists;
+mod numbers;
+mod parts;
+mod tensors;
+mod values;
+
+use std::cell::RefCell;
+
+use crate::common::{self, Random};
+use crossdock_kernels::table::TABLE;
+use crossdock_memory::{Buffer, BufferMut, Stream};
+
+/// Launches a kernel once and more on values of the case's size, and fails where it did something else than it should.
+type Oracle = fn(&Case<'_>);
+
+/// What each kernel is held to.
+const ORACLES: &[(&str, Oracle)] = &[
+    ("crossdock_unpack_bits", bits::unpack),
+    ("crossdock_pack_bytes", bits::pack),
+    ("crossdock_shift_bits", bits::shift),
+    ("crossdock_merge_bits", bits::merge),
+    ("crossdock_null_count", bits::null_count),
+    ("crossdock_concatenate_bits", bits::concatenate),
+    ("crossdock_copy_ranges", bits::copy_ranges),
+    ("crossdock_check_offsets", lists::offsets),
+    ("crossdock_rebase_offsets", lists::rebase),
+    ("crossdock_convert_offsets", lists::convert),
+    ("crossdock_check_list_views", lists::list_views),
+    ("crossdock_measure_lists", moved_lists::place),
+    ("crossdock_place_lists", moved_lists::place),
+    ("crossdock_name_elements", moved_lists::name),
+    ("crossdock_check_run_ends", lists::run_ends),
+    ("crossdock_check_union", lists::union),
+    ("crossdock_check_indices", lists::indices),
+    ("crossdock_check_utf8", values::utf8),
+    ("crossdock_check_views", values::views),
+    ("crossdock_renumber_views", values::renumber_views),
+    ("crossdock_cast", numbers::cast),
+    ("crossdock_widen", parts::widen),
+    ("crossdock_narrow", parts::narrow),
+    ("crossdock_sum", parts::sum),
+    ("crossdock_join", parts::join),
+    ("crossdock_read_numbers", numbers::read),
+    ("crossdock_check_number", numbers::check),
+    ("crossdock_gather", tensors::gather),
+    ("crossdock_unpack", decode::unpack),
+    ("crossdock_unpack_patched_1", decode::unpack_patched::<1>),
+    ("crossdock_unpack_patched_2", decode::unpack_patched::<2>),
+    ("crossdock_unpack_patched_4", decode::unpack_patched::<4>),
+    ("crossdock_unpack_patched_8", decode::unpack_patched::<8>),
+    ("crossdock_take_packed", decode::take_packed),
+    ("crossdock_sum_lanes", parts::sum_lanes),
+    ("crossdock_take_blocks", parts::take_blocks),
+    ("crossdock_map", decode::map),
+    ("crossdock_sequence", decode::sequence),
+    ("crossdock_patch", decode::patch),
+    ("crossdock_measure_codes", codes::measure),
+    ("crossdock_add_sizes", codes::measure),
+    ("crossdock_decode_codes", codes::decode),
+    ("crossdock_make_tokens", codes::tokens),
+    ("crossdock_views_of_codes", codes::views_of_codes),
+    ("crossdock_views_of_offsets", codes::views_of_offsets),
+    ("crossdock_take", decode::take),
+    ("crossdock_expand_runs", decode::expand_runs),
+];
+
+const SIZES: [usize; 12] = [0, 1, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 100_003];
+
+/// One size on one device.
+pub struct Case<'a> {
+    pub s: &'a Stream,
+    pub n: usize,
+    random: RefCell<Random>,
+}
+
+impl<'a> Case<'a> {
+    /// The same with other random numbers.
+    pub fn again(&self) -> Case<'a> {
+        Case { s: self.s, n: self.n, random: RefCell::new(Random::new(self.word())) }
+    }
+
+    /// Below `n`.
+    pub fn below(&self, n: usize) -> usize {
+        self.random.borrow_mut().below(n)
+    }
+
+    pub fn word(&self) -> u64 {
+        self.random.borrow_mut().word()
+    }
+
+    pub fn bytes(&self, n: usize) -> Vec<u8> {
+        self.random.borrow_mut().bytes(n)
+    }
+
+    /// Bytes on the device, from any address on.
+    pub fn buffer(&self, bytes: &[u8]) -> Buffer {
+        // As often as not where it begins, for what goes faster there.
+        let skew = if self.below(2) == 0 { 0 } else { self.below(17) };
+        let fill = |to: &mut [u8]| {
+            to[skew..skew + bytes.len()].copy_from_slice(bytes);
+            Ok(())
+        };
+        let whole = self.s.memory().alloc_with(self.s, bytes.len() + skew, fill).unwrap();
+        whole.freeze(self.s).unwrap().slice(skew, bytes.len()).unwrap()
+    }
+
+    /// Room for so many bytes, from any address on, with others around it.
+    pub fn target(&self, bytes: usize) -> Target {
+        let at = if self.below(2) == 0 { 16 * self.below(3) } else { self.below(33) };
+        let mut buffer = self.s.memory().alloc(self.s, at + bytes + 40).unwrap();
+        self.s.fill(&mut buffer, 0, at + bytes + 40, 0x77).unwrap();
+        Target { buffer, at, bytes }
+    }
+
+    /// Fails unless a target holds just these bytes, and nothing around it was touched.
+    pub fn expect(&self, target: Target, expected: &[u8], what: &str) {
+        let buffer = target.buffer.freeze(self.s).unwrap();
+        let view = buffer.host_view(self.s).unwrap();
+        let (before, rest) = view.split_at(target.at);
+        let (got, after) = rest.split_at(target.bytes);
+        if let Some(i) = (0..got.len().max(expected.len())).find(|i| got.get(*i) != expected.get(*i)) {
+            panic!("{what}: n {}: byte {i} is {:?}, expected {:?}", self.n, got.get(i), expected.get(i));
+        }
+        assert!(before.iter().chain(after).all(|byte| *byte == 0x77), "{what}: n {}: around it", self.n);
+    }
+}
+
+pub struct Target {
+    pub buffer: BufferMut,
+    pub at: usize,
+    pub bytes: usize,
+}
+
+#[test]
+fn every_kernel_of_the_table_does_what_it_promises_at_every_size() {
+    common::on_each_device(|s, emulated| {
+        for row in TABLE {
+            let name = row.name.to_str().unwrap();
+            let oracle = ORACLES.iter().find(|(oracle, _)| *oracle == name);
+            let (_, oracle) = oracle.unwrap_or_else(|| panic!("{name} has no oracle"));
+            for n in SIZES {
+                let n = if emulated { n.min(10_007) } else { n };
+                oracle(&Case { s, n, random: RefCell::new(Random::new(n as u64)) });
+            }
+        }
+        assert_eq!(ORACLES.len(), TABLE.len(), "an oracle for a kernel that there is not");
+    });
+}

@@ -1,0 +1,209 @@
+//! The host's kernels, launched by name.
+#![allow(clippy::unwrap_used)]
+
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Mutex;
+
+use crossdock_memory::{Arg, Code, Device, Host, HostKernel, Kernel, Memory, Result, bytes_of_host_arg_mut};
+use crossdock_plugin_api::abi;
+use crossdock_test_support::{DEVICES, TestHost};
+
+/// A host with the memory of a test host, and kernels of its own.
+#[repr(C)]
+struct OwnKernels {
+    table: abi::Host,
+    memory: *const abi::Memory,
+    kernels: Option<abi::HostKernels>,
+    kernel: &'static Kernel,
+    /// The devices, names and arguments that it was asked for.
+    asked: Mutex<Vec<(Device, String, String)>>,
+    /// Fails to find what it is asked for.
+    fails: Mutex<bool>,
+}
+
+impl OwnKernels {
+    fn new(inner: &TestHost, kernel: &'static Kernel) -> Box<Self> {
+        let table = abi::Host {
+            abi_major: abi::ABI_MAJOR,
+            abi_minor: abi::ABI_MINOR,
+            retain: Some(keep),
+            release: Some(keep),
+            get_interface: Some(get_interface),
+            ..abi::Host::new()
+        };
+        // SAFETY: a live host with that function.
+        let memory = unsafe {
+            (*inner.raw()).get_interface.unwrap()(inner.raw(), abi::HOST_MEMORY_ID.as_ptr()).cast()
+        };
+        let (asked, fails) = (Mutex::default(), Mutex::default());
+        let mut host = Box::new(Self { table, memory, kernels: None, kernel, asked, fails });
+        let private_data = (&raw mut *host).cast();
+        host.kernels = Some(abi::HostKernels { find: Some(find), private_data, ..abi::HostKernels::new() });
+        host
+    }
+
+    fn memory(&self) -> Memory {
+        // SAFETY: alive for the test, with both counting functions.
+        let host = unsafe { Host::retain((&raw const *self).cast()) }.unwrap();
+        Memory::from_host(&host).unwrap()
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+unsafe extern "C" fn keep(_host: *const abi::Host) {}
+
+unsafe extern "C" fn get_interface(host: *const abi::Host, id: *const c_char) -> *const c_void {
+    // SAFETY: a live `OwnKernels`, and a NUL-terminated id.
+    let (host, id) = unsafe { (&*host.cast::<OwnKernels>(), CStr::from_ptr(id)) };
+    if id == abi::HOST_MEMORY_ID {
+        host.memory.cast()
+    } else if id == abi::HOST_KERNELS_ID {
+        host.kernels.as_ref().map_or(std::ptr::null(), |kernels| std::ptr::from_ref(kernels).cast())
+    } else {
+        std::ptr::null()
+    }
+}
+
+unsafe extern "C" fn find(
+    kernels: *const abi::HostKernels,
+    device: Device,
+    name: *const c_char,
+    arguments: *const c_char,
+    out: *mut *const abi::Kernel,
+    _err: *mut abi::Error,
+) -> abi::Code {
+    // SAFETY: `private_data` is the host; the texts are NUL-terminated; the place is the caller's.
+    unsafe {
+        let host = &*(*kernels).private_data.cast::<OwnKernels>();
+        let text = |text| CStr::from_ptr(text).to_str().unwrap().to_owned();
+        host.asked.lock().unwrap().push((device, text(name), text(arguments)));
+        if *host.fails.lock().unwrap() {
+            return abi::VERSION;
+        }
+        out.write(host.kernel.as_abi());
+    }
+    abi::OK
+}
+
+/// Writes a number wherever it may.
+unsafe extern "C" fn write<const NUMBER: u8>(args: *const abi::Arg, n: usize) -> abi::Code {
+    // SAFETY: what a launch gave.
+    for arg in unsafe { std::slice::from_raw_parts(args, n) } {
+        if arg.kind == abi::ARG_WRITE {
+            // SAFETY: as above.
+            unsafe { bytes_of_host_arg_mut(arg) }.fill(NUMBER);
+        }
+    }
+    abi::OK
+}
+
+static ONE: Kernel = Kernel::host(c"write", write::<1>);
+static TWO: Kernel = Kernel::host(c"write", write::<2>);
+const GRID: abi::Grid = abi::Grid { blocks: 1, threads: 256, shared_bytes: 0, reserved: 0 };
+
+/// The byte that a launch of `kernel` on a device wrote.
+fn written(memory: &Memory, device: Device, kernel: &'static HostKernel) -> Result<u8> {
+    let stream = memory.default_stream(device)?;
+    let mut to = memory.alloc(&stream, 1)?;
+    let mut args = [Arg::Write { buffer: &mut to, offset: 0, bytes: 1 }];
+    // SAFETY: the kernels of this file take any arguments.
+    unsafe { stream.launch_by_name(kernel, GRID, &mut args) }?;
+    Ok(to.freeze(&stream)?.host_view(&stream)?[0])
+}
+
+#[test]
+fn two_hosts_in_one_process_each_give_a_kernel_of_their_own_and_are_asked_once_for_each_type_of_device() {
+    static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
+    let inner = TestHost::new();
+    let hosts = [OwnKernels::new(&inner, &ONE), OwnKernels::new(&inner, &TWO)];
+    let memories = hosts.each_ref().map(|host| host.memory());
+    for _ in 0..3 {
+        for (memory, number) in memories.iter().zip([1, 2]) {
+            for device in DEVICES {
+                assert_eq!(written(memory, device, &KERNEL), Ok(number), "{device}");
+            }
+        }
+    }
+    for host in &hosts {
+        let expected = DEVICES.map(|device| (device, "write".to_owned(), "w".to_owned()));
+        assert_eq!(*host.asked.lock().unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_second_memory_of_a_host_asks_again() {
+    static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
+    let inner = TestHost::new();
+    let host = OwnKernels::new(&inner, &ONE);
+    for asked in 1..=2 {
+        assert_eq!(written(&host.memory(), Device::CPU, &KERNEL), Ok(1));
+        assert_eq!(host.asked(), asked);
+    }
+}
+
+#[test]
+fn a_kernel_that_was_not_found_is_asked_for_again() {
+    static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
+    let inner = TestHost::new();
+    let host = OwnKernels::new(&inner, &ONE);
+    let memory = host.memory();
+    *host.fails.lock().unwrap() = true;
+    assert_eq!(written(&memory, Device::CPU, &KERNEL).unwrap_err().code(), Code::VERSION);
+    *host.fails.lock().unwrap() = false;
+    assert_eq!(written(&memory, Device::CPU, &KERNEL), Ok(1));
+    assert_eq!(host.asked(), 2);
+}
+
+#[test]
+fn a_host_without_the_interface_is_refused_by_its_name() {
+    static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
+    let inner = TestHost::new();
+    for kernels in [None, Some(abi::HostKernels::new())] {
+        let mut host = OwnKernels::new(&inner, &ONE);
+        host.kernels = kernels;
+        let memory = host.memory();
+        let error = written(&memory, Device::CPU, &KERNEL).unwrap_err();
+        assert_eq!(error.code(), Code::VERSION);
+        for words in ["'crossdock.host.kernels/1'", "'write'", "use a newer host"] {
+            assert!(error.message().contains(words), "{error}");
+        }
+        let error = memory.with_host_kernels().err().unwrap();
+        assert_eq!(error.code(), Code::VERSION);
+        assert!(error.message().contains("'crossdock.host.kernels/1'"), "{error}");
+    }
+    assert!(OwnKernels::new(&inner, &ONE).memory().with_host_kernels().is_ok());
+}
+
+#[test]
+fn an_older_interface_without_its_last_field_is_enough() {
+    static KERNEL: HostKernel = HostKernel::new(c"write", c"w");
+    let inner = TestHost::new();
+    let mut host = OwnKernels::new(&inner, &ONE);
+    let kernels = host.kernels.as_mut().unwrap();
+    kernels.struct_size = std::mem::offset_of!(abi::HostKernels, private_data);
+    assert_eq!(written(&host.memory().with_host_kernels().unwrap(), Device::CPU, &KERNEL), Ok(1));
+}
+
+#[test]
+fn a_name_or_arguments_that_the_host_does_not_know_are_refused_and_nothing_runs() {
+    static UNKNOWN: HostKernel = HostKernel::new(c"crossdock_unheard_of", c"w");
+    static OTHER: HostKernel = HostKernel::new(c"crossdock_copy_ranges", c"w");
+    let host = TestHost::new();
+    for device in DEVICES {
+        for (kernel, words) in [
+            (&UNKNOWN, "test: this host has no kernel 'crossdock_unheard_of'"),
+            (
+                &OTHER,
+                "test: the kernel 'crossdock_copy_ranges' takes the arguments 'rw', and the caller states 'w'",
+            ),
+        ] {
+            let error = written(&host.memory(), device, kernel).unwrap_err();
+            assert_eq!(error.code(), Code::VERSION);
+            assert!(error.message().starts_with(words), "{error}");
+        }
+    }
+    host.assert_nothing_leaked();
+}
