@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crossdock_plugin_api::{Device, Error, Host, Result, abi};
 
-use crate::{Arg, Memory, Stream};
-
 /// One of the host's kernels as its caller declares it: a static, which takes a place in each memory's table of found
 /// kernels when it is first launched.
 pub struct HostKernel {
@@ -77,7 +75,8 @@ impl Found {
         Self { interface, kernels: DEVICE_TYPES.map(|_| empty()) }
     }
 
-    fn kernel(&self, kernel: &'static HostKernel, device: Device) -> Result<NonNull<abi::Kernel>> {
+    /// The kernel for devices of that type: remembered, or found now.
+    pub(crate) fn kernel(&self, kernel: &'static HostKernel, device: Device) -> Result<NonNull<abi::Kernel>> {
         let of_type = DEVICE_TYPES.iter().zip(&self.kernels).find(|(of, _)| **of == device.r#type);
         let entry = of_type.and_then(|(_, kernels)| kernels.get(kernel.place()));
         // Acquire: pairs with the release below, so that the kernel's own fields are seen.
@@ -89,6 +88,11 @@ impl Found {
             entry.store(found.as_ptr(), Ordering::Release);
         }
         Ok(found)
+    }
+
+    /// Whether the host offers the interface, whole.
+    pub(crate) fn is_offered(&self) -> bool {
+        matches!(&self.interface, Some((_, abi::HostKernels { find: Some(_), .. })))
     }
 
     fn find(&self, kernel: &HostKernel, device: Device) -> Result<NonNull<abi::Kernel>> {
@@ -110,44 +114,8 @@ impl Found {
     }
 }
 
-const ADVICE: &str = "use a newer host, or a build of the plugin for this one";
-
-impl Memory {
-    /// The same memory, where its host has kernels that are launched by name. For plugins that cannot work without
-    /// them, in `create`.
-    ///
-    /// # Errors
-    /// `VERSION` where the host does not offer `crossdock.host.kernels/1`.
-    pub fn with_host_kernels(self) -> Result<Self> {
-        match &self.0.found.interface {
-            Some((_, abi::HostKernels { find: Some(_), .. })) => Ok(self),
-            _ => Err(Error::version(format!(
-                "the host offers no 'crossdock.host.kernels/1', by which this plugin launches kernels: {ADVICE}"
-            ))),
-        }
-    }
-}
-
-impl Stream {
-    /// Runs one of the host's kernels, as [`launch`](Self::launch) runs a kernel of the plugin's own.
-    ///
-    /// # Errors
-    /// Those of a launch; `VERSION` where the host has no such kernel, or one with other arguments.
-    ///
-    /// # Safety
-    /// `args` is a list of jobs, each with its head, as the header says of `crossdock_host_kernels`, whose arguments
-    /// mean what the kernel's name stands for; and as [`launch`](Self::launch).
-    pub unsafe fn launch_by_name(
-        &self,
-        kernel: &'static HostKernel,
-        grid: abi::Grid,
-        args: &mut [Arg<'_>],
-    ) -> Result<()> {
-        let found = self.memory().0.found.kernel(kernel, self.device())?;
-        // SAFETY: the host's kernels live until the process ends; the rest is the caller's word.
-        unsafe { self.launch_raw(found.as_ptr(), grid, args) }
-    }
-}
+/// What to do where a host lacks the interface.
+pub(crate) const ADVICE: &str = "use a newer host, or a build of the plugin for this one";
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
+use crate::host_kernels::HostKernel;
 use crate::memory::call;
 use crate::owner::Owner;
 use crate::{Buffer, BufferMut, Stream};
@@ -114,9 +115,28 @@ impl Stream {
         unsafe { self.launch_raw(&kernel.0, grid, args) }
     }
 
+    /// Runs one of the host's kernels, as [`launch`](Self::launch) runs a kernel of the plugin's own.
+    ///
+    /// # Errors
+    /// Those of a launch; `VERSION` where the host has no such kernel, or one with other arguments.
+    ///
+    /// # Safety
+    /// `args` is a list of jobs, each with its head, as the header says of `crossdock_host_kernels`, whose arguments
+    /// mean what the kernel's name stands for; and as [`launch`](Self::launch).
+    pub unsafe fn launch_by_name(
+        &self,
+        kernel: &'static HostKernel,
+        grid: abi::Grid,
+        args: &mut [Arg<'_>],
+    ) -> Result<()> {
+        let found = self.memory().0.found.kernel(kernel, self.device())?;
+        // SAFETY: the host's kernels live until the process ends; the rest is the caller's word.
+        unsafe { self.launch_raw(found.as_ptr(), grid, args) }
+    }
+
     /// # Safety
     /// As [`launch`](Self::launch), and `kernel` points at a whole `crossdock_kernel` that lives until the process ends.
-    pub(crate) unsafe fn launch_raw(
+    unsafe fn launch_raw(
         &self,
         kernel: *const abi::Kernel,
         grid: abi::Grid,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossdock_plugin_api::{Device, Error, Host, Result, abi};
 
-use crate::host_kernels::Found;
+use crate::host_kernels::{ADVICE, Found};
 use crate::owner::Owner;
 use crate::{ALIGNMENT, BufferMut, Stream};
 
@@ -74,6 +74,20 @@ impl Memory {
             Error::version("the host offers no 'crossdock.host.memory/1', or one too short to be of use")
         })?;
         Ok(Self(Arc::new(Inner { object, table, found: Found::new(host), _host: host.clone() })))
+    }
+
+    /// The same memory, where its host has kernels that are launched by name. For plugins that cannot work without
+    /// them, in `create`.
+    ///
+    /// # Errors
+    /// `VERSION` where the host does not offer `crossdock.host.kernels/1`.
+    pub fn with_host_kernels(self) -> Result<Self> {
+        if self.0.found.is_offered() {
+            return Ok(self);
+        }
+        Err(Error::version(format!(
+            "the host offers no 'crossdock.host.kernels/1', by which this plugin launches kernels: {ADVICE}"
+        )))
     }
 
     #[inline]
