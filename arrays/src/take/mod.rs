@@ -4,7 +4,7 @@ mod nested;
 
 use arrow_schema::DataType;
 use crossdock_kernels::{Checks, IntType, Jobs, Numbers, Source, pack_bytes, unpack_bits};
-use crossdock_memory::{Buffer, Error, Result, Stream};
+use crossdock_memory::{Buffer, Result, Stream};
 
 use crate::DeviceArray;
 use nested::Rows;
@@ -90,7 +90,8 @@ pub type Taken = std::result::Result<DeviceArray, u64>;
 /// The values that codes (integers of any width) number; null where the code is, or its value. Blocks until it is known that
 /// every code numbers one.
 ///
-/// `values` are of a type of which [`takes`] says that they can be taken.
+/// # Errors
+/// `values` are of a type whose rows are not taken (see [`takes`]).
 pub fn take(stream: &Stream, values: &DeviceArray, codes: &DeviceArray) -> Result<Taken> {
     let len = codes.len();
     let Some(names) = numbers(codes) else { return DeviceArray::empty(values.data_type()).map(Ok) };
@@ -132,7 +133,8 @@ fn first_negative(
 /// For each of `len` places, from place `first` on, the value of the run that it is in: the first whose end (integers of any
 /// width, which rise) is above it. Blocks until it is known that they do, and that the last reaches the last place.
 ///
-/// `values` are of a type of which [`takes`] says that they can be taken.
+/// # Errors
+/// `values` are of a type whose rows are not taken (see [`takes`]).
 pub fn expand_runs(
     stream: &Stream,
     values: &DeviceArray,
@@ -205,9 +207,7 @@ fn led_rows(
     outer: Option<Validity>,
     lead: &Lead<'_>,
 ) -> Result<Taken> {
-    if !takes(values.data_type()) {
-        return Err(Error::internal(format!("values of {} are not taken by their rows", values.data_type())));
-    }
+    nested::check_takes(values.data_type())?;
     let numbered = Slots::of_rows(stream, values.len())?;
     let rows = match lead(&numbered)? {
         Ok(rows) => rows,

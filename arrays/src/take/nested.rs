@@ -22,6 +22,14 @@ pub fn takes(data_type: &DataType) -> bool {
     }
 }
 
+/// Refuses a type whose rows are not taken.
+pub(super) fn check_takes(data_type: &DataType) -> Result<()> {
+    if takes(data_type) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("values of {data_type} are not taken by their rows: cast them first")))
+}
+
 /// Bytes that the number of each of so many rows needs: 4 or 8. All ones is none of them.
 pub fn row_width(rows: usize) -> usize {
     if u32::try_from(rows).is_ok() { 4 } else { 8 }
@@ -138,7 +146,8 @@ pub type Gathered = std::result::Result<(Buffer, DeviceArray), WrongLists>;
 
 /// Puts lists one after the other. Blocks until it is known how many elements they have.
 ///
-/// `elements` are of a type of which [`takes`] says that their rows can be taken.
+/// # Errors
+/// Elements that do not lie so already are of a type whose rows are not taken (see [`takes`]).
 pub fn gather(stream: &Stream, lists: Lists<'_>, elements: &DeviceArray) -> Result<Gathered> {
     let n = lists.begins.len;
     let memory = stream.memory();
@@ -155,6 +164,7 @@ pub fn gather(stream: &Stream, lists: Lists<'_>, elements: &DeviceArray) -> Resu
     if found.first_wrong(cells.moved).is_none() {
         return Ok(Ok((offsets, elements.slice(0, total)?)));
     }
+    check_takes(elements.data_type())?;
     let named = Named { begins: lists.begins, offsets: (&offsets, OFFSET), validity: lists.validity };
     let elements = named.elements(stream, &super::resolved(stream, elements)?, total)?;
     Ok(Ok((offsets, elements)))

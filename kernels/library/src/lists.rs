@@ -1,5 +1,7 @@
 //! Lists that lie anywhere in their elements, put one after the other.
 
+use crossdock_kernels::IntType;
+
 use crate::bits;
 use crate::door::Args;
 use crate::words::{integers, with_offset_type};
@@ -9,8 +11,8 @@ const TOO_MANY: u64 = 1 << 31;
 
 /// What the first arguments of a twin say of lists.
 struct Told<'a> {
-    begins: Vec<i64>,
-    rest: Vec<i64>,
+    begins: Bytes<'a>,
+    rest: Bytes<'a>,
     ends: bool,
     validity: &'a [u8],
     first: usize,
@@ -18,12 +20,28 @@ struct Told<'a> {
     shift: u32,
 }
 
+/// Integers, and of which type they are.
+struct Bytes<'a>(&'a [u8], IntType);
+
+impl<'a> Bytes<'a> {
+    /// As many at a time as stay in the processor's caches.
+    fn chunks(&self) -> impl Iterator<Item = Option<Vec<i64>>> + 'a {
+        const CHUNK: usize = 256;
+        let IntType { width_bytes, signed } = self.1;
+        let chunks = self.0.chunks(CHUNK.saturating_mul(width_bytes).max(1));
+        chunks.map(move |chunk| integers(chunk, width_bytes, signed))
+    }
+}
+
 impl<'a> Told<'a> {
     fn of(args: &Args<'a>) -> Option<Self> {
-        let numbers = |at| integers(args.read(at)?, args.index(at + 1)?, args.value(at + 2)? != 0);
+        let integers = |at| {
+            let of = IntType { width_bytes: args.index(at + 1)?, signed: args.value(at + 2)? != 0 };
+            Some(Bytes(args.read(at)?, of))
+        };
         Some(Self {
-            begins: numbers(0)?,
-            rest: numbers(3)?,
+            begins: integers(0)?,
+            rest: integers(3)?,
             ends: args.value(6)? != 0,
             validity: args.read(7)?,
             first: args.index(8)?,
@@ -32,29 +50,46 @@ impl<'a> Told<'a> {
         })
     }
 
-    /// Where each begins and how many elements it has; `None` where they are not within those that there are.
-    fn each(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
-        self.begins.iter().zip(&self.rest).enumerate().map(|(i, (begin, told))| {
-            if !bits::is_set(self.validity, self.first + i) {
-                return Some((0, 0));
+    /// Calls `visit` with the number of each, where it begins and how many elements it has; `None` where they are not within
+    /// those that there are.
+    fn each(&self, mut visit: impl FnMut(usize, Option<(u64, u64)>) -> Option<()>) -> Option<()> {
+        let mut i = 0;
+        for (begins, rest) in self.begins.chunks().zip(self.rest.chunks()) {
+            for (begin, told) in begins?.into_iter().zip(rest?) {
+                visit(i, self.list(i, begin, told))?;
+                i += 1;
             }
-            let (begin, told) = (u64::try_from(*begin).ok()?, u64::try_from(*told).ok()?);
-            let end = if self.ends { told } else { begin + told };
-            let size = end.checked_sub(begin).filter(|_| end <= self.limit)?;
-            Some((begin, size.min(TOO_MANY)))
-        })
+        }
+        Some(())
+    }
+
+    #[inline]
+    fn list(&self, i: usize, begin: i64, told: i64) -> Option<(u64, u64)> {
+        if !bits::is_set(self.validity, self.first + i) {
+            return Some((0, 0));
+        }
+        let (begin, told) = (u64::try_from(begin).ok()?, u64::try_from(told).ok()?);
+        let end = if self.ends { told } else { begin + told };
+        let size = end.checked_sub(begin).filter(|_| end <= self.limit)?;
+        Some((begin, size.min(TOO_MANY)))
     }
 }
 
 pub(crate) fn measure(args: Args<'_>) -> Option<()> {
     let told = Told::of(&args)?;
     let sizes = args.write(11)?.as_chunks_mut::<8>().0;
-    let each: Vec<_> = told.each().collect();
-    let chunks = each.chunks(1 << told.shift).map(|chunk| chunk.iter().flatten().map(|(_, size)| size).sum());
-    for (to, sum) in sizes.iter_mut().zip(chunks.chain(std::iter::repeat(0u64))) {
-        *to = sum.min(TOO_MANY).to_ne_bytes();
-    }
-    args.found(12, each.iter().position(Option::is_none))
+    sizes.fill([0; 8]);
+    let mut wrong = None;
+    told.each(|i, list| {
+        let Some((_, size)) = list else {
+            wrong = wrong.or(Some(i));
+            return Some(());
+        };
+        let sum = sizes.get_mut(i >> told.shift)?;
+        *sum = (u64::from_ne_bytes(*sum) + size).min(TOO_MANY).to_ne_bytes();
+        Some(())
+    })?;
+    args.found(12, wrong)
 }
 
 pub(crate) fn place(args: Args<'_>) -> Option<()> {
@@ -63,7 +98,8 @@ pub(crate) fn place(args: Args<'_>) -> Option<()> {
     let Some((first, ends)) = offsets.split_first_mut() else { return Some(()) };
     *first = [0; 4];
     let (mut sum, mut moved) = (0, None);
-    for (i, (to, list)) in ends.iter_mut().zip(told.each()).enumerate() {
+    told.each(|i, list| {
+        let Some(to) = ends.get_mut(i) else { return Some(()) };
         if i.is_multiple_of(1 << told.shift) {
             sum = u64::from_ne_bytes(*bases.get(i >> told.shift)?);
         }
@@ -71,7 +107,8 @@ pub(crate) fn place(args: Args<'_>) -> Option<()> {
         moved = moved.or((size > 0 && begin != sum).then_some(i));
         sum += size;
         *to = (sum as u32).to_ne_bytes();
-    }
+        Some(())
+    })?;
     args.found(13, moved)
 }
 
@@ -81,19 +118,32 @@ pub(crate) fn name(args: Args<'_>) -> Option<()> {
     let (validity, first) = (args.read(5)?, args.index(6)?);
     let (rows, width) = (args.write(7)?, args.index(8)?);
     with_offset_type!(offset_width, T => size_of::<T>())?;
-    with_offset_type!(width, T => size_of::<T>())?;
     let offsets = integers(offsets, offset_width, false)?;
-    let (Some((_, ends)), Some(last)) = (offsets.split_first(), begins.len().checked_sub(1)) else {
-        return Some(());
-    };
-    let last = last.min(ends.len().checked_sub(1)?);
-    for (place, to) in (0i64..).zip(rows.chunks_exact_mut(width)) {
-        let list = ends.partition_point(|end| *end <= place).min(last);
-        let row = match bits::is_set(validity, first + list) {
-            true => begins.get(list)?.wrapping_add(place - offsets.get(list)?),
-            false => -1,
-        };
-        to.copy_from_slice(row.to_le_bytes().get(..width)?);
+    let is_valid = |list| bits::is_set(validity, first + list);
+    with_offset_type!(width, T => name_each::<{ size_of::<T>() }>(&begins, &offsets, is_valid, rows))
+}
+
+/// Writes the row of each place's element. The last list has all places after the list before it.
+fn name_each<const N: usize>(
+    begins: &[i64],
+    offsets: &[i64],
+    is_valid: impl Fn(usize) -> bool,
+    rows: &mut [u8],
+) {
+    let rows = rows.as_chunks_mut::<N>().0;
+    let (lists, all) = (begins.len().min(offsets.len().saturating_sub(1)), rows.len());
+    let mut place = 0;
+    for (list, ((begin, offset), end)) in begins.iter().zip(offsets).zip(offsets.iter().skip(1)).enumerate() {
+        let end = usize::try_from(*end).unwrap_or(0).min(all);
+        let end = if list + 1 == lists { all } else { end };
+        let Some(places) = rows.get_mut(place..end) else { continue };
+        let difference = is_valid(list).then(|| begin.wrapping_sub(*offset));
+        for (place, to) in (place as i64..).zip(places) {
+            let row = difference.map_or(-1, |difference| difference.wrapping_add(place));
+            if let Some(low) = row.to_le_bytes().first_chunk() {
+                *to = *low;
+            }
+        }
+        place = end;
     }
-    Some(())
 }

@@ -5,6 +5,7 @@ use crossdock_kernels::Step;
 use crate::bits;
 use crate::door::Args;
 use crate::steps::{self, Stepped, with_word};
+use crate::words::Word;
 
 pub(crate) fn patch(args: Args<'_>) -> Option<()> {
     let (indices, index_width, first) = (args.read(0)?, args.index(1)?, args.value(2)?);
@@ -52,6 +53,39 @@ pub(crate) fn numbers(bytes: &[u8], width: usize) -> Option<impl Iterator<Item =
     Some(bytes.chunks_exact(width).map(number))
 }
 
+/// Runs `$body` with `$n` standing for a width of values in bytes; `None` for a width that no value has.
+macro_rules! with_value_width {
+    ($width:expr, $n:ident => $body:expr) => {
+        match $width {
+            1 => {
+                const $n: usize = 1;
+                $body
+            }
+            2 => {
+                const $n: usize = 2;
+                $body
+            }
+            4 => {
+                const $n: usize = 4;
+                $body
+            }
+            8 => {
+                const $n: usize = 8;
+                $body
+            }
+            16 => {
+                const $n: usize = 16;
+                $body
+            }
+            32 => {
+                const $n: usize = 32;
+                $body
+            }
+            _ => None,
+        }
+    };
+}
+
 pub(crate) fn take(args: Args<'_>) -> Option<()> {
     let (codes, code_width) = (args.read(0)?, args.index(1)?);
     let (validity, first) = (args.read(2)?, args.index(3)?);
@@ -59,48 +93,65 @@ pub(crate) fn take(args: Args<'_>) -> Option<()> {
     if codes.len().checked_div(code_width)? < to.len().checked_div(width)? {
         return None;
     }
-    args.found(7, take_each(numbers(codes, code_width)?, validity, first, values, to, width)?)
+    args.found(7, take_each((codes, code_width), validity, first, values, to, width)?)
 }
 
-/// The number of the first code that is wrong, if any is.
+/// The number of the first code that is wrong, if any is. `codes` are bytes, and the width of a code in them.
 pub(crate) fn take_each(
-    codes: impl Iterator<Item = u64>,
+    codes: (&[u8], usize),
     validity: &[u8],
     first: usize,
     values: &[u8],
     to: &mut [u8],
     width: usize,
 ) -> Option<Option<usize>> {
-    if ![1, 2, 4, 8, 16, 32].contains(&width) {
-        return None;
-    }
-    let mut found = None;
-    for (i, (to, code)) in to.chunks_exact_mut(width).zip(codes).enumerate() {
-        let at = usize::try_from(code).ok().and_then(|code| code.checked_mul(width));
-        match at.and_then(|at| values.get(at..at.checked_add(width)?)) {
-            Some(value) => to.copy_from_slice(value),
-            None => {
-                to.fill(0);
-                found = found.or(bits::is_set(validity, first + i).then_some(i));
+    fn each<T: Word, const N: usize>(
+        codes: &[u8],
+        is_valid: impl Fn(usize) -> bool,
+        values: &[u8],
+        to: &mut [u8],
+    ) -> Option<usize> {
+        let (values, mut found) = (values.as_chunks::<N>().0, None);
+        for (i, (to, code)) in to.as_chunks_mut::<N>().0.iter_mut().zip(T::all(codes)).enumerate() {
+            match usize::try_from(code.wide()).ok().and_then(|code| values.get(code)) {
+                Some(value) => *to = *value,
+                None => {
+                    *to = [0; N];
+                    found = found.or(is_valid(i).then_some(i));
+                }
             }
         }
+        found
     }
-    Some(found)
+    let is_valid = |i| bits::is_set(validity, first + i);
+    let (codes, code_width) = codes;
+    with_value_width!(width, N => {
+        with_word!(code_width, T => Some(each::<T, N>(codes, is_valid, values, to)))
+    })
 }
 
 pub(crate) fn expand(args: Args<'_>) -> Option<()> {
-    let (ends, end_width, first) = (args.read(0)?, args.index(1)?, args.value(2)?);
-    let (values, to, width) = (args.read(3)?, args.write(4)?, args.index(5)?);
-    if ![1, 2, 4, 8, 16, 32].contains(&width) {
-        return None;
-    }
-    let ends: Vec<u64> = numbers(ends, end_width)?.collect();
-    if let Some(last) = ends.len().min(values.len() / width).checked_sub(1) {
-        for (place, to) in (first..).zip(to.chunks_exact_mut(width)) {
-            let run = ends.partition_point(|end| *end <= place).min(last);
-            to.copy_from_slice(values.get(run * width..(run + 1) * width)?);
+    /// The value of each run up to its end, and the last run's in all places after the end before.
+    fn each<const N: usize>(ends: &[u64], first: u64, values: &[u8], to: &mut [u8]) {
+        let (values, to) = (values.as_chunks::<N>().0, to.as_chunks_mut::<N>().0);
+        let (runs, all) = (ends.len().min(values.len()), to.len());
+        let mut begin = 0;
+        for (run, (end, value)) in ends.iter().zip(values).enumerate() {
+            let end = usize::try_from(end.saturating_sub(first)).unwrap_or(all).min(all);
+            let end = if run + 1 == runs { all } else { end };
+            if let Some(places) = to.get_mut(begin..end) {
+                places.fill(*value);
+                begin = end;
+            }
         }
     }
+    let (ends, end_width, first) = (args.read(0)?, args.index(1)?, args.value(2)?);
+    let (values, to, width) = (args.read(3)?, args.write(4)?, args.index(5)?);
+    let ends: Vec<u64> = numbers(ends, end_width)?.collect();
+    with_value_width!(width, N => {
+        each::<N>(&ends, first, values, to);
+        Some(())
+    })?;
     let before = std::iter::once(&0).chain(&ends);
     let falls = ends.iter().zip(before).position(|(end, before)| end <= before);
     let covered = first + (to.len() / width) as u64;

@@ -30,7 +30,7 @@ pub(crate) fn take_packed(args: Args<'_>) -> Option<()> {
     let (to, width, steps) = (args.write(7)?, args.index(8)?, steps::of(&args, 10)?);
     let mut codes = vec![0; to.len().checked_div(width)? * code_width];
     with_word!(code_width, T => unpack_words::<T>(packed, bits, first, &mut codes, &steps))?;
-    args.found(9, take_each(numbers(&codes, code_width)?, validity, first_bit, values, to, width)?)
+    args.found(9, take_each((&codes, code_width), validity, first_bit, values, to, width)?)
 }
 
 fn unpack_words<T: Stepped>(

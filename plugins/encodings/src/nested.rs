@@ -1,130 +1,71 @@
-//! Arrays of any type on the host, by the rows of others: what Arrow's own kernels do well, and nobody does often.
+//! Values by the numbers of their rows, whatever they are: arrays, texts, decimals.
 
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, UInt64Array, make_array};
-use arrow_data::ffi::FFI_ArrowArray;
-use arrow_schema::{DataType, Field};
-use crossdock_arrays::{DeviceArray, export_array, import_array};
-use crossdock_plugin_api::{Error, Owned, Result, abi};
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::take::{row_width, take};
+use crossdock_arrays::{DeviceArray, DeviceBatch};
+use crossdock_memory::{Buffer, BufferMut};
+use crossdock_plugin_api::{Device, Result};
 
 use crate::job::Job;
+use crate::node::Node;
+use crate::single;
+use crate::wire::scalar::Scalar;
 
-/// The values of `array` at `rows`, in that order; null where the row is.
-pub fn take(job: &Job<'_>, array: &DeviceArray, rows: UInt64Array) -> Result<DeviceArray> {
-    if array.is_empty() && rows.null_count() == rows.len() {
-        return nulls(job, array.data_type(), rows.len());
+/// The one value of a scalar, made on the host and brought to the device.
+pub(super) fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
+    let stream = job.memory.default_stream(Device::CPU)?;
+    let node = Node { raw: job.node.raw, field: job.node.field.clone(), len: 1 };
+    let on_host = Job { node, below: Vec::new(), stream: &stream, ..*job };
+    let one = single::array(&on_host, job.node.data_type(), scalar)?;
+    only(job, &batch(one)?.move_to(job.stream, job.stream.device())?)
+}
+
+/// The values of two arrays, one after the other.
+pub(super) fn together(job: &Job<'_>, values: &DeviceArray, others: DeviceArray) -> Result<DeviceArray> {
+    // What has no buffers says not where it lies.
+    let there = |array| batch(array)?.lying_on(job.stream.device());
+    let parts = [there(values.clone())?, there(others)?];
+    let whole = DeviceBatch::concatenate(&parts, job.stream);
+    only(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
+}
+
+fn batch(array: DeviceArray) -> Result<DeviceBatch> {
+    let field = Field::new("", array.data_type().clone(), true);
+    DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), array.len(), vec![array])
+}
+
+fn only(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
+    batch.column(0).cloned().ok_or_else(|| job.node.wrong("its values came to nothing"))
+}
+
+/// Numbers of rows, one for each of the node's values.
+pub(super) struct Rows {
+    numbers: Buffer,
+    width: usize,
+}
+
+impl Rows {
+    pub(super) fn of(numbers: Buffer, width: usize) -> Self {
+        Self { numbers, width }
     }
-    if let Some(row) = rows.iter().flatten().find(|row| *row >= array.len() as u64) {
-        return Err(job.node.wrong(format_args!("row {row} is wanted of {} values", array.len())));
+
+    /// The first row for each.
+    pub(super) fn first(job: &Job<'_>) -> Result<Self> {
+        let width = row_width(1);
+        let bytes = job.node.len.saturating_mul(width);
+        let mut numbers: BufferMut = super::room(job, bytes)?;
+        job.stream.fill(&mut numbers, 0, bytes, 0)?;
+        Ok(Self { numbers: numbers.freeze(job.stream)?, width })
     }
-    let from = to_arrow(job, array)?;
-    // Arrow's kernels take memory that nobody was asked for: one long list may be named very often.
-    let each = rows.iter().map(|row| row.map_or(0, |row| bytes_at(&from, row as usize, row as usize + 1)));
-    let empty = least_bytes(array.data_type()).saturating_mul(rows.len());
-    // What it grows is as much again for a moment.
-    job.afford(each.fold(empty, usize::saturating_add).saturating_mul(2))?;
-    let taken = arrow_select::take::take(&from, &rows, None).map_err(|error| job.node.wrong(error))?;
-    from_arrow(job, taken, array.data_type())
-}
 
-/// The values of all arrays, one after another.
-pub fn concatenate(job: &Job<'_>, arrays: &[DeviceArray]) -> Result<DeviceArray> {
-    let Some(first) = arrays.first() else { return Err(job.node.wrong("there is nothing to put together")) };
-    let parts = arrays.iter().map(|array| to_arrow(job, array)).collect::<Result<Vec<_>>>()?;
-    let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
-    let whole = arrow_select::concat::concat(&parts).map_err(|error| job.node.wrong(error))?;
-    from_arrow(job, whole, first.data_type())
-}
-
-/// So many nulls.
-pub fn nulls(job: &Job<'_>, data_type: &DataType, len: usize) -> Result<DeviceArray> {
-    job.afford(least_bytes(data_type).saturating_mul(len))?;
-    from_arrow(job, arrow_array::new_null_array(data_type, len), data_type)
-}
-
-/// Bytes that a value of the type takes even if it is null.
-fn least_bytes(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::List(_) | DataType::Map(..) => size_of::<i32>() + 1,
-        DataType::FixedSizeList(element, size) => {
-            let size = usize::try_from(*size).unwrap_or(0);
-            least_bytes(element.data_type()).saturating_mul(size).saturating_add(1)
-        }
-        DataType::Struct(fields) => {
-            fields.iter().map(|field| least_bytes(field.data_type())).fold(1, usize::saturating_add)
-        }
-        DataType::Utf8View | DataType::BinaryView => 16 + 1,
-        other => other.primitive_width().unwrap_or(0) + 1,
-    }
-}
-
-/// Bytes of the lists' elements in values `from..to`.
-fn bytes_at(array: &dyn Array, from: usize, to: usize) -> usize {
-    let of_elements = |values: &dyn Array, ends: &[i32]| match (ends.get(from), ends.get(to)) {
-        (Some(from), Some(to)) => {
-            let (from, to) = (*from as usize, *to as usize);
-            bytes_at(values, from, to)
-                .saturating_add((to - from).saturating_mul(least_bytes(values.data_type())))
-        }
-        _ => 0,
-    };
-    match array.data_type() {
-        DataType::List(_) => {
-            of_elements(array.as_list::<i32>().values(), array.as_list::<i32>().value_offsets())
-        }
-        DataType::Map(..) => of_elements(array.as_map().entries(), array.as_map().value_offsets()),
-        DataType::FixedSizeList(_, size) => {
-            let size = usize::try_from(*size).unwrap_or(0);
-            bytes_at(array.as_fixed_size_list().values(), from * size, to * size)
-        }
-        DataType::Struct(_) => {
-            let columns = array.as_struct().columns().iter();
-            columns.map(|column| bytes_at(column, from, to)).fold(0, usize::saturating_add)
-        }
-        _ => 0,
-    }
-}
-
-fn to_arrow(job: &Job<'_>, array: &DeviceArray) -> Result<ArrayRef> {
-    let raw = export_array(array, job.stream)?.into_raw();
-    // SAFETY: Arrow's own struct under two names, handed over whole.
-    let raw = unsafe { std::mem::transmute::<abi::ArrowArray, FFI_ArrowArray>(raw) };
-    // SAFETY: an array of this type that was exported just now; its contents are looked at next, before anybody follows them.
-    let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(raw, array.data_type().clone()) };
-    let data = data.map_err(|error| job.node.wrong(error))?;
-    data.validate_full().map_err(|error| job.node.wrong(error))?;
-    Ok(make_array(data))
-}
-
-fn from_arrow(job: &Job<'_>, array: ArrayRef, data_type: &DataType) -> Result<DeviceArray> {
-    let raw = FFI_ArrowArray::new(&array.to_data());
-    // SAFETY: Arrow's own struct under two names, handed over whole.
-    let raw = unsafe { Owned::new(std::mem::transmute::<FFI_ArrowArray, abi::ArrowArray>(raw)) };
-    import_array(raw, &Field::new("", data_type.clone(), true), job.memory)
-}
-
-/// Room for so many numbers of rows, where there is memory for them.
-pub fn room(job: &Job<'_>, len: usize) -> Result<Vec<u64>> {
-    let bytes = len.saturating_mul(size_of::<u64>());
-    job.afford(bytes)?;
-    let mut rows = Vec::new();
-    rows.try_reserve_exact(len).map_err(|_| {
-        Error::out_of_memory(format!("{}: {bytes} bytes for {len} rows", job.node.raw.path()))
-    })?;
-    Ok(rows)
-}
-
-/// As many numbers of rows as there is memory for, all the same at first.
-pub fn same_rows(job: &Job<'_>, row: u64, len: usize) -> Result<Vec<u64>> {
-    let mut rows = room(job, len)?;
-    rows.resize(len, row);
-    Ok(rows)
-}
-
-/// Row numbers, null where `valid` says so.
-pub fn rows(numbers: Vec<u64>, valid: Option<Vec<bool>>) -> UInt64Array {
-    match valid {
-        Some(valid) => numbers.into_iter().zip(valid).map(|(row, valid)| valid.then_some(row)).collect(),
-        None => UInt64Array::from(numbers),
+    /// The values in these rows.
+    pub(super) fn take(self, job: &Job<'_>, values: &DeviceArray) -> Result<DeviceArray> {
+        let data_type = if self.width == 4 { DataType::UInt32 } else { DataType::UInt64 };
+        let buffers = vec![None, Some(self.numbers)];
+        let codes = DeviceArray::try_new(data_type, job.node.len, 0, Some(0), buffers, Vec::new(), None)?;
+        let taken = take(job.stream, values, &codes).map_err(|error| error.context(job.node.raw.path()))?;
+        taken.map_err(|at| job.node.wrong(format_args!("value {at} is of none of {} rows", values.len())))
     }
 }
