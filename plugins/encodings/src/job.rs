@@ -60,28 +60,32 @@ impl Job<'_> {
         if buffer.address().is_multiple_of(alignment as u64) {
             return Ok(Some(buffer));
         }
-        let bytes = buffer.host_view(self.stream)?;
-        let copy = |to: &mut [u8]| {
-            to.copy_from_slice(&bytes);
-            Ok(())
-        };
-        self.make(bytes.len(), copy).map(Some)
+        self.copy(&buffer.host_view(self.stream)?).map(Some)
     }
 
-    /// A new buffer of `bytes` bytes that `fill` writes.
-    pub fn make(&self, bytes: usize, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+    /// A new buffer of `bytes` bytes that `fill`, which is called once, writes.
+    // Neither this nor `make_values` is compiled again for each closure: there are hundreds.
+    pub fn make(&self, bytes: usize, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Buffer> {
         self.memory.alloc_with(self.stream, bytes, fill)?.freeze(self.stream)
     }
 
-    /// A new buffer of `len` values that `fill` writes.
+    /// A new buffer with these bytes.
+    pub fn copy(&self, bytes: &[u8]) -> Result<Buffer> {
+        self.make(bytes.len(), &mut |to| {
+            to.copy_from_slice(bytes);
+            Ok(())
+        })
+    }
+
+    /// A new buffer of `len` values that `fill`, which is called once, writes.
     pub fn make_values<T: Plain>(
         &self,
         len: usize,
-        fill: impl FnOnce(&mut [T]) -> Result<()>,
+        fill: &mut dyn FnMut(&mut [T]) -> Result<()>,
     ) -> Result<Buffer> {
         let bytes = len.checked_mul(size_of::<T>());
         let bytes = bytes.ok_or_else(|| self.node.wrong("its values are more than there can be"))?;
-        self.make(bytes, |to| fill(values_mut(to)?))
+        self.make(bytes, &mut |to| fill(values_mut(to)?))
     }
 
     /// Whether there is memory for so many bytes, which somebody else will allocate.

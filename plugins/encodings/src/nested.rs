@@ -1,4 +1,4 @@
-//! Values by the numbers of their rows, whatever they are: arrays, texts, decimals.
+//! Arrays of any type, by the numbers of their rows, on any device.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::single;
 use crate::wire::scalar::Scalar;
 
 /// The one value of a scalar, made on the host and brought to the device.
-pub(super) fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
+pub fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     let stream = job.memory.default_stream(Device::CPU)?;
     let node = Node { raw: job.node.raw, field: job.node.field.clone(), len: 1 };
     let on_host = Job { node, below: Vec::new(), stream: &stream, ..*job };
@@ -22,11 +22,21 @@ pub(super) fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> 
     only(job, &batch(one)?.move_to(job.stream, job.stream.device())?)
 }
 
-/// The values of two arrays, one after the other.
-pub(super) fn together(job: &Job<'_>, values: &DeviceArray, others: DeviceArray) -> Result<DeviceArray> {
-    // What has no buffers says not where it lies.
-    let there = |array| batch(array)?.lying_on(job.stream.device());
-    let parts = [there(values.clone())?, there(others)?];
+/// The one value that is null.
+pub fn null(job: &Job<'_>, data_type: &DataType) -> Result<DeviceArray> {
+    let buffers = vec![Some(job.copy(&[0])?), Some(job.copy(&[0; 4])?)];
+    let code = DeviceArray::try_new(DataType::UInt32, 1, 0, Some(1), buffers, Vec::new(), None)?;
+    let taken = take(job.stream, &DeviceArray::empty(data_type)?, &code);
+    taken
+        .map_err(|error| error.context(job.node.raw.path()))?
+        .map_err(|_| job.node.wrong("null names a value"))
+}
+
+/// The values of all arrays, one after another. They have one type.
+pub fn concatenate(job: &Job<'_>, arrays: &[DeviceArray]) -> Result<DeviceArray> {
+    // Arrays without buffers have no device of their own.
+    let part = |array: &DeviceArray| batch(array.clone())?.lying_on(job.stream.device());
+    let parts = arrays.iter().map(part).collect::<Result<Vec<_>>>()?;
     let whole = DeviceBatch::concatenate(&parts, job.stream);
     only(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
 }
@@ -41,27 +51,27 @@ fn only(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
 }
 
 /// Numbers of rows, one for each of the node's values.
-pub(super) struct Rows {
+pub struct Rows {
     numbers: Buffer,
     width: usize,
 }
 
 impl Rows {
-    pub(super) fn of(numbers: Buffer, width: usize) -> Self {
+    pub fn of(numbers: Buffer, width: usize) -> Self {
         Self { numbers, width }
     }
 
     /// The first row for each.
-    pub(super) fn first(job: &Job<'_>) -> Result<Self> {
+    pub fn first(job: &Job<'_>) -> Result<Self> {
         let width = row_width(1);
         let bytes = job.node.len.saturating_mul(width);
-        let mut numbers: BufferMut = super::room(job, bytes)?;
+        let mut numbers: BufferMut = job.memory.alloc(job.stream, bytes)?;
         job.stream.fill(&mut numbers, 0, bytes, 0)?;
         Ok(Self { numbers: numbers.freeze(job.stream)?, width })
     }
 
     /// The values in these rows.
-    pub(super) fn take(self, job: &Job<'_>, values: &DeviceArray) -> Result<DeviceArray> {
+    pub fn take(self, job: &Job<'_>, values: &DeviceArray) -> Result<DeviceArray> {
         let data_type = if self.width == 4 { DataType::UInt32 } else { DataType::UInt64 };
         let buffers = vec![None, Some(self.numbers)];
         let codes = DeviceArray::try_new(data_type, job.node.len, 0, Some(0), buffers, Vec::new(), None)?;

@@ -50,7 +50,7 @@ pub fn one(node: &Node<'_>, scalar: &Scalar<'_>, number: usize) -> Result<Option
 pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     let Scalar::List(values) = scalar else {
         return match scalar {
-            Scalar::Null => nested::nulls(job, data_type, 1),
+            Scalar::Null => nested::null(job, data_type),
             _ => plain(job, data_type, scalar),
         };
     };
@@ -67,10 +67,7 @@ pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result
     };
     let offsets = |len: usize| {
         let end = i32::try_from(len).map_err(|_| job.node.wrong(format_args!("a list of {len} elements")))?;
-        job.make_values(2, |to: &mut [i32]| {
-            to.copy_from_slice(&[0, end]);
-            Ok(())
-        })
+        job.copy([0, end].map(i32::to_ne_bytes).as_flattened())
     };
     let (buffers, children) = match data_type {
         DataType::Struct(fields) => {
@@ -88,7 +85,7 @@ pub fn array(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result
 
 /// Of a value that is no array itself.
 fn plain(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result<DeviceArray> {
-    let Some(one) = one(&job.node, scalar, 0)? else { return nested::nulls(job, data_type, 1) };
+    let Some(one) = one(&job.node, scalar, 0)? else { return nested::null(job, data_type) };
     let width = match data_type {
         DataType::Boolean => 1,
         DataType::Utf8View | DataType::BinaryView => 16,
@@ -96,15 +93,9 @@ fn plain(job: &Job<'_>, data_type: &DataType, scalar: &Scalar<'_>) -> Result<Dev
             other.primitive_width().ok_or_else(|| job.node.wrong(format_args!("{other} is no plain type")))?
         }
     };
-    let bytes = |from: &[u8]| {
-        job.make(from.len(), |to| {
-            to.copy_from_slice(from);
-            Ok(())
-        })
-    };
     let bit = [u8::from(one.bit)];
     let slot = if *data_type == DataType::Boolean { &bit } else { one.slot.get(..width).unwrap_or_default() };
-    let mut buffers = vec![None, Some(bytes(slot)?)];
-    buffers.extend(one.long.as_deref().map(bytes).transpose()?.map(Some));
+    let mut buffers = vec![None, Some(job.copy(slot)?)];
+    buffers.extend(one.long.as_deref().map(|bytes| job.copy(bytes)).transpose()?.map(Some));
     DeviceArray::try_new(data_type.clone(), 1, 0, Some(0), buffers, vec![], None)
 }

@@ -65,5 +65,5 @@ pub fn from_first_bit(job: &Job<'_>, buffer: &Buffer, offset: usize, len: usize)
     }
     let view = buffer.host_view(job.stream)?;
     let bits = Bits::new(&view, offset, len)?;
-    job.make(bytes, |to| bits.copy_to(to))
+    job.make(bytes, &mut |to| bits.copy_to(to))
 }

@@ -41,7 +41,8 @@ fn list(job: &Job<'_>) -> Result<DeviceArray> {
     of_offsets(job, to.freeze(job.stream)?, elements, validity)
 }
 
-fn view(job: &Job<'_>) -> Result<DeviceArray> {
+/// Lists by offsets and sizes.
+pub fn view(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let validity = node.expect_children_and_validity(3)?.then_some(3);
     let elements = job.child(0)?;
@@ -53,7 +54,7 @@ fn view(job: &Job<'_>) -> Result<DeviceArray> {
     let gathered = gather(job.stream, lists, elements).map_err(|error| error.context(node.raw.path()))?;
     let (offsets, elements) = gathered.map_err(|wrong| match wrong {
         WrongLists::Outside(at) => node.wrong(format_args!(
-            "lists within {} elements: expected offsets and sizes of such, got others as number {at}",
+            "list {at}: expected an offset and a size within the {} elements",
             elements.len()
         )),
         WrongLists::TooMany => {

@@ -3,14 +3,15 @@
 //!
 //! What a kernel finds wrong it writes to a cell, and goes on within its ranges; the cells come back together, and become
 //! the error that the host's decoder gives: of texts the host's decoder says it itself, over the same buffers.
+//!
+//! Values that are arrays themselves are taken by their rows with these kernels on the host too.
 
 mod blocks;
-mod lists;
-mod nested;
+pub mod lists;
 mod on_device;
 mod parts;
-mod repeat;
-mod sparse;
+pub mod repeat;
+pub mod sparse;
 mod strings;
 
 use crossdock_arrays::DeviceArray;

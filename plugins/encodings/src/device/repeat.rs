@@ -6,11 +6,11 @@ use crossdock_kernels::{Checks, Numbers, Source, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Result;
 
-use super::nested::{Rows, single};
 use super::{OnDevice, is_taken, room};
 use crate::job::Job;
 use crate::kinds::repeat::{DICTIONARY, RUNS, by_codes, long_data, runs_of, scalar_bytes, scalar_of};
 use crate::kinds::slots::{self, Slot};
+use crate::nested::{Rows, single};
 use crate::single::one;
 use crate::validity::Validity;
 
@@ -24,7 +24,8 @@ fn dict(job: &Job<'_>) -> Result<DeviceArray> {
     by_codes(job, named, expanded)
 }
 
-fn named(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<DeviceArray> {
+/// The value that each code names.
+pub fn named(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<DeviceArray> {
     let taken = take::take(job.stream, values, codes).map_err(|error| error.context(job.node.raw.path()))?;
     taken.map_err(|at| {
         job.node.wrong(format_args!(
@@ -38,7 +39,13 @@ fn runs(job: &Job<'_>) -> Result<DeviceArray> {
     expanded(job, job.child(0)?, runs_of(&job.node)?.offset, job.child(1)?)
 }
 
-fn expanded(job: &Job<'_>, ends: &DeviceArray, offset: usize, values: &DeviceArray) -> Result<DeviceArray> {
+/// Each run's value, as often as its end says.
+pub fn expanded(
+    job: &Job<'_>,
+    ends: &DeviceArray,
+    offset: usize,
+    values: &DeviceArray,
+) -> Result<DeviceArray> {
     let len = job.node.len;
     let taken = take::expand_runs(job.stream, values, ends, offset as u64, len);
     taken.map_err(|error| error.context(job.node.raw.path()))?.map_err(|at| {
@@ -48,7 +55,8 @@ fn expanded(job: &Job<'_>, ends: &DeviceArray, offset: usize, values: &DeviceArr
     })
 }
 
-fn constant(job: &Job<'_>) -> Result<DeviceArray> {
+/// One value for all.
+pub fn constant(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let bytes = scalar_bytes(job)?;
     let scalar = scalar_of(node, &bytes)?;
@@ -85,13 +93,8 @@ fn repeat(job: &Job<'_>, slot: [u8; 32], width: usize) -> Result<Buffer> {
         return to.freeze(job.stream);
     }
     // One run of it.
-    let copy = |from: &[u8], to: &mut [u8]| {
-        to.copy_from_slice(from);
-        Ok(())
-    };
-    let slot = slot.get(..width).unwrap_or_default();
-    let value = job.make(width, |to| copy(slot, to))?;
-    let end = job.make(8, |to| copy(&(len as u64).to_ne_bytes(), to))?;
+    let value = job.copy(slot.get(..width).unwrap_or_default())?;
+    let end = job.copy(&(len as u64).to_ne_bytes())?;
     let ends = Numbers { buffer: &end, at: 0, len: 1, width_bytes: 8 };
     if len > 0 {
         let source = Source { buffer: Some(&value), at: 0, len: 1 };

@@ -6,18 +6,19 @@ use crossdock_kernels::{Checks, Patches, Source, Words};
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Result;
 
-use super::nested::{Rows, single, together};
 use super::{OnDevice, is_taken, misplaced, room};
 use crate::job::Job;
 use crate::kinds::repeat::{SPARSE, scalar_bytes, scalar_of, sparse_of};
 use crate::kinds::slots::{self, Slot};
+use crate::nested::{Rows, concatenate, single};
 use crate::single::one;
 use crate::validity::Validity;
 use crate::wire::scalar::Scalar;
 
 pub(super) const KINDS: &[OnDevice] = &[OnDevice { id: SPARSE, suits: is_taken, decode: sparse }];
 
-fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
+/// One value for most, and others in their places.
+pub fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let bytes = scalar_bytes(job)?;
     let scalar = scalar_of(node, &bytes)?;
@@ -83,5 +84,5 @@ fn rows(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     checks.run(job.stream)?;
     let counted = counted.freeze(job.stream)?;
     let numbers = patched(job, n as u64, Source { buffer: Some(&counted), at: 0, len: n }, width)?;
-    Rows::of(numbers, width).take(job, &together(job, values, single(job, scalar)?)?)
+    Rows::of(numbers, width).take(job, &concatenate(job, &[values.clone(), single(job, scalar)?])?)
 }

@@ -4,7 +4,7 @@ use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
 
 use super::chain::ptype;
-use super::slots::{Source, by_integers, by_width};
+use super::slots::{self, Source, by_integers, by_width};
 use super::{Kind, fixed_size};
 use crate::cpu::fastlanes::BLOCK;
 use crate::cpu::{bits, delta, rle};
@@ -40,7 +40,7 @@ fn delta(job: &Job<'_>) -> Result<DeviceArray> {
     let (bases, deltas) = (Values::of(job.child(0)?, job.stream)?, Values::of(job.child(1)?, job.stream)?);
     macro_rules! sum {
         ($t:ty) => {
-            job.make_values(node.len, |to: &mut [$t]| {
+            job.make_values(node.len, &mut |to: &mut [$t]| {
                 in_node(node, delta::decode(bases.get::<$t>()?, deltas.get()?, offset, to))
             })
         };
@@ -78,17 +78,18 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     let (stored, names, begins) = (job.child(0)?, job.child(1)?, job.child(2)?);
     let (stored, known) = (Values::of(stored, job.stream)?, Source::of_validity(job, names)?);
     let valid = known.valid()?;
+    let begins = &slots::counts(job, begins)?[..];
     let values = by_width!(job, node.width()?, V => {
         let values = stored.get::<V>()?;
-        by_integers!(job, names, indices => by_integers!(job, begins, begins => {
+        by_integers!(job, names, indices => {
             let runs = rle::Runs { values, indices, valid, begins };
-            job.make_values(node.len, |to: &mut [V]| in_node(node, runs.decode(offset, <V>::default(), to)))
-        }))
+            job.make_values(node.len, &mut |to: &mut [V]| in_node(node, runs.decode(offset, <V>::default(), to)))
+        })
     })?;
     let validity = match valid {
         Some(valid) => {
             let valid = valid.slice(offset, node.len)?;
-            let bits = job.make(bits::bytes_of(node.len), |to| valid.copy_to(to))?;
+            let bits = job.make(bits::bytes_of(node.len), &mut |to| valid.copy_to(to))?;
             Validity { bits: Some(bits), null_count: None }
         }
         None => Validity::all(),

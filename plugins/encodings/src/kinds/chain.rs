@@ -83,7 +83,7 @@ impl<'a> Chain<'a> {
         job: &Job<'_>,
         then: impl Fn(T) -> U + Copy,
     ) -> Result<(Option<Buffer>, Validity)> {
-        self.decode_and(job, then, |_| Ok(()))
+        self.decode_and(job, then, &|_| Ok(()))
     }
 
     /// The same, with `at_the_end` done to the values.
@@ -91,7 +91,7 @@ impl<'a> Chain<'a> {
         &self,
         job: &Job<'_>,
         then: impl Fn(T) -> U + Copy,
-        at_the_end: impl FnOnce(&mut [U]) -> Result<()>,
+        at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let low = T::low;
         // The chains that there are, each a loop of its own.
@@ -121,7 +121,7 @@ impl<'a> Chain<'a> {
         &self,
         job: &Job<'_>,
         step: impl Fn(T) -> U + Copy,
-        at_the_end: impl FnOnce(&mut [U]) -> Result<()>,
+        at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         if self.is_packed() { self.unpack(job, step, at_the_end) } else { self.map(job, step, at_the_end) }
     }
@@ -130,12 +130,12 @@ impl<'a> Chain<'a> {
         &self,
         job: &Job<'_>,
         step: impl Fn(T) -> U + Copy,
-        at_the_end: impl FnOnce(&mut [U]) -> Result<()>,
+        at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let array = job.decoded(self.last.raw)?;
         let from = Values::of(array, job.stream)?;
         let from = from.get::<T>()?;
-        let made = job.make_values(from.len(), |to: &mut [U]| {
+        let made = job.make_values(from.len(), &mut |to: &mut [U]| {
             to.iter_mut().zip(from).for_each(|(to, from)| *to = step(*from));
             at_the_end(to)
         })?;
@@ -146,7 +146,7 @@ impl<'a> Chain<'a> {
         &self,
         job: &Job<'_>,
         step: impl Fn(T) -> U + Copy,
-        at_the_end: impl FnOnce(&mut [U]) -> Result<()>,
+        at_the_end: &dyn Fn(&mut [U]) -> Result<()>,
     ) -> Result<(Option<Buffer>, Validity)> {
         let node = &self.last;
         let packed = BitPacked::read(node.metadata(), ptype(node)?, node.len)?;
@@ -154,10 +154,10 @@ impl<'a> Chain<'a> {
         let bytes = job.take_buffer_of(node.raw, 0, 1)?;
         let bytes = bytes.as_ref().map(|bytes| bytes.host_view(job.stream)).transpose()?;
         let patched = packed.patches.as_ref().map(|told| Patched::of(job, node, 0, told)).transpose()?;
-        let made = job.make_values(node.len, |to: &mut [U]| {
+        let made = job.make_values(node.len, &mut |to: &mut [U]| {
             let bytes: &[u8] = bytes.as_ref().map_or(&[], |view| view);
             fastlanes::unpack(bytes, packed.bit_width, packed.offset as usize, to, step).map_err(wrong)?;
-            patched.map_or(Ok(()), |patched| patched.apply(job, to, step)).map_err(wrong)?;
+            patched.as_ref().map_or(Ok(()), |patched| patched.apply(job, to, step)).map_err(wrong)?;
             at_the_end(to)
         })?;
         let before = packed.patches.as_ref().map_or(0, Patches::n_children);

@@ -5,11 +5,11 @@ use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::Result;
 
-use super::slots::by_integers;
+use super::slots::by_counts;
 use super::{Kind, no_bytes};
 use crate::cpu::words::Index;
+use crate::device;
 use crate::job::Job;
-use crate::nested;
 use crate::node::{Node, in_node};
 use crate::wire::metadata::{List, ListView};
 
@@ -18,7 +18,7 @@ pub(crate) const VIEW: &str = "vortex.listview";
 
 pub const KINDS: &[Kind] = &[
     Kind { id: LIST, check: check_list, size: offsets_size, plan: None, decode: list },
-    Kind { id: VIEW, check: check_view, size: offsets_size, plan: None, decode: view },
+    Kind { id: VIEW, check: check_view, size: offsets_size, plan: None, decode: device::lists::view },
     Kind { id: "vortex.fixed_size_list", check: check_fixed, size: no_bytes, plan: None, decode: fixed },
     Kind { id: "vortex.map", check: check_map, size: no_bytes, plan: None, decode: map },
 ];
@@ -44,10 +44,10 @@ fn check_list(node: &Node<'_>) -> Result<()> {
 }
 
 /// Offsets as Arrow's lists have them.
-fn narrowed(job: &Job<'_>, offsets: impl ExactSizeIterator<Item = usize>, elements: usize) -> Result<Buffer> {
-    let mut before = 0;
-    job.make_values(offsets.len(), |to: &mut [i32]| {
-        for (to, offset) in to.iter_mut().zip(offsets) {
+fn narrowed<O: Index>(job: &Job<'_>, offsets: &[O], elements: usize) -> Result<Buffer> {
+    job.make_values(offsets.len(), &mut |to: &mut [i32]| {
+        let mut before = 0;
+        for (to, offset) in to.iter_mut().zip(offsets.iter().map(|offset| offset.index())) {
             let narrow = i32::try_from(offset).ok().filter(|_| offset >= before && offset <= elements);
             *to = narrow.ok_or_else(|| {
                 job.node.wrong(format_args!(
@@ -76,8 +76,8 @@ pub(crate) fn of_offsets(
 fn list(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.node.expect_children_and_validity(2)?.then_some(2);
     let (elements, offsets) = (job.child(0)?.clone(), job.child(1)?);
-    let offsets = by_integers!(job, offsets, offsets => {
-        narrowed(job, offsets.iter().map(|offset| offset.index()), elements.len())
+    let offsets = by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
+        narrowed(job, offsets, elements.len())
     })?;
     of_offsets(job, offsets, elements, validity)
 }
@@ -89,44 +89,6 @@ fn check_view(node: &Node<'_>) -> Result<()> {
     node.child(0)?.expect_field(element(node)?, told.elements_len, "elements")?;
     node.child(1)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len, "offsets")?;
     node.child(2)?.expect_all_valid(&told.sizes_ptype.arrow(), node.len, "sizes")
-}
-
-/// Integers of any type as they count.
-fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<usize>> {
-    // Offsets, sizes, and what is made of them.
-    job.afford(array.len().saturating_mul(3 * size_of::<usize>()))?;
-    by_integers!(job, array, values => Ok(values.iter().map(|value| value.index()).collect()))
-}
-
-fn view(job: &Job<'_>) -> Result<DeviceArray> {
-    let validity = job.node.expect_children_and_validity(3)?.then_some(3);
-    let elements = job.child(0)?;
-    let (offsets, sizes) = (counts(job, job.child(1)?)?, counts(job, job.child(2)?)?);
-    let mut ends = Vec::with_capacity(sizes.len() + 1);
-    let (mut end, mut in_order) = (0usize, true);
-    ends.push(0);
-    for (offset, size) in offsets.iter().zip(&sizes) {
-        if offset.checked_add(*size).is_none_or(|end| end > elements.len()) {
-            return Err(job.node.wrong(format_args!(
-                "a list of {size} elements from {offset} on, expected one within {} elements",
-                elements.len()
-            )));
-        }
-        in_order &= *size == 0 || *offset == end;
-        end = end.saturating_add(*size);
-        ends.push(end);
-    }
-    // Arrow's offsets are numbers of 31 bits.
-    let made = narrowed(job, ends.into_iter(), end.min(i32::MAX as usize))?;
-    if in_order {
-        return of_offsets(job, made, elements.slice(0, end)?, validity);
-    }
-    let mut rows = nested::room(job, end)?;
-    for (offset, size) in offsets.iter().zip(&sizes) {
-        rows.extend(*offset as u64..(*offset + *size) as u64);
-    }
-    let elements = nested::take(job, elements, nested::rows(rows, None))?;
-    of_offsets(job, made, elements, validity)
 }
 
 fn check_fixed(node: &Node<'_>) -> Result<()> {

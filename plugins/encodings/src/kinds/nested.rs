@@ -1,13 +1,12 @@
 //! Arrays over arrays: structs, extension types, chunks, lists of one size.
 
-use std::sync::Arc;
-
-use arrow_schema::{DataType, Field, Schema};
-use crossdock_arrays::{DeviceArray, DeviceBatch};
+use arrow_schema::DataType;
+use crossdock_arrays::DeviceArray;
 use crossdock_plugin_api::Result;
 
 use super::{Kind, no_bytes};
 use crate::job::{Job, Values};
+use crate::nested::concatenate;
 use crate::node::Node;
 
 pub const KINDS: &[Kind] = &[
@@ -109,13 +108,5 @@ fn chunked(job: &Job<'_>) -> Result<DeviceArray> {
         }
         expected += chunk.map_or(0, |chunk| chunk.len() as u64);
     }
-    let field = Field::new("", node.data_type().clone(), true);
-    let schema = Arc::new(Schema::new(vec![field]));
-    if chunks.is_empty() {
-        return DeviceArray::empty(node.data_type());
-    }
-    let batch = |chunk: DeviceArray| DeviceBatch::try_new(schema.clone(), chunk.len(), vec![chunk]);
-    let batches = chunks.into_iter().map(batch).collect::<Result<Vec<_>>>()?;
-    let whole = DeviceBatch::concatenate(&batches, job.stream).map_err(|e| e.context(node.raw.path()))?;
-    whole.column(0).cloned().ok_or_else(|| node.wrong("its chunks came to nothing"))
+    if chunks.is_empty() { DeviceArray::empty(node.data_type()) } else { concatenate(job, &chunks) }
 }

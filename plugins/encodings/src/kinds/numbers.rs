@@ -98,19 +98,15 @@ fn alp(job: &Job<'_>) -> Result<DeviceArray> {
     let (values, validity) = match floats(node)? {
         PType::F32 => {
             let scale = Scale::<f32>::new(alp.exp_e, alp.exp_f)?;
-            chain.decode_and(
-                job,
-                move |v: u32| scale.decode(v),
-                |to| patched.map_or(Ok(()), |p| p.apply(job, to, |v| v)),
-            )
+            chain.decode_and(job, move |v: u32| scale.decode(v), &|to| {
+                patched.as_ref().map_or(Ok(()), |p| p.apply(job, to, |v| v))
+            })
         }
         _ => {
             let scale = Scale::<f64>::new(alp.exp_e, alp.exp_f)?;
-            chain.decode_and(
-                job,
-                move |v: u64| scale.decode(v),
-                |to| patched.map_or(Ok(()), |p| p.apply(job, to, |v| v)),
-            )
+            chain.decode_and(job, move |v: u64| scale.decode(v), &|to| {
+                patched.as_ref().map_or(Ok(()), |p| p.apply(job, to, |v| v))
+            })
         }
     }?;
     job.array(node.data_type(), validity, vec![values])

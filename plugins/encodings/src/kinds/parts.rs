@@ -55,10 +55,10 @@ fn alprd(job: &Job<'_>) -> Result<DeviceArray> {
         ($t:ty) => {{
             let cut = in_node(node, alprd::Cut::<$t>::new(told.right_bit_width, &told.dictionary))?;
             let rights = rights.get::<$t>()?;
-            job.make_values(node.len, |to: &mut [$t]| {
+            job.make_values(node.len, &mut |to: &mut [$t]| {
                 to.copy_from_slice(rights);
                 in_node(node, cut.join(codes_.get()?, names.valid()?, to))?;
-                let Some(patched) = patched else { return Ok(()) };
+                let Some(patched) = &patched else { return Ok(()) };
                 let lefts = Values::of(patched.values, job.stream)?;
                 by_integers!(job, patched.indices, indices => {
                     in_node(node, cut.patch(indices, patched.offset, lefts.get()?, to))
@@ -115,7 +115,7 @@ fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
             let valid =
                 bits.as_ref().map(|bits| crate::cpu::bits::Bits::new(bits, 0, node.len)).transpose()?;
             let wide = crate::job::values::<decimals::Wide>(bytes)?;
-            job.make_values(node.len, |to: &mut [i128]| {
+            job.make_values(node.len, &mut |to: &mut [i128]| {
                 in_node(node, decimals::narrow_from_256(wide, valid, to))
             })
         }
@@ -126,9 +126,9 @@ fn decimal(job: &Job<'_>) -> Result<DeviceArray> {
 /// Whole numbers in the width of the node's type.
 fn widen<S: Copy + Into<i128>>(job: &Job<'_>, from: &[S]) -> Result<crossdock_memory::Buffer> {
     if job.node.width()? == 16 {
-        job.make_values(from.len(), |to: &mut [i128]| decimals::widen(from, to))
+        job.make_values(from.len(), &mut |to: &mut [i128]| decimals::widen(from, to))
     } else {
-        job.make_values(from.len(), |to: &mut [decimals::Wide]| decimals::widen_to_256(from, to))
+        job.make_values(from.len(), &mut |to: &mut [decimals::Wide]| decimals::widen_to_256(from, to))
     }
 }
 
@@ -198,7 +198,7 @@ fn timestamp(job: &Job<'_>) -> Result<DeviceArray> {
         (part(seconds, &views.1)?, second),
         (part(rest, &views.2)?, 1),
     ];
-    let values = job.make_values(node.len, |to: &mut [i64]| {
+    let values = job.make_values(node.len, &mut |to: &mut [i64]| {
         in_node(node, date_time_parts::combine(&parts, validity.valid()?, to))
     })?;
     job.array(node.data_type(), Validity::of(job, days)?, vec![Some(values)])
@@ -224,7 +224,7 @@ fn bytes(job: &Job<'_>) -> Result<DeviceArray> {
     let stored = job.take_buffer(0, 1)?;
     let view = stored.as_ref().map(|buffer| buffer.host_view(job.stream)).transpose()?;
     let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
-    let bits = super::slots::bitmap(job, |to| byte_bool::pack(bytes, to))?;
+    let bits = super::slots::bitmap(job, &mut |to| byte_bool::pack(bytes, to))?;
     job.array(&DataType::Boolean, validity, vec![Some(bits)])
 }
 

@@ -6,12 +6,11 @@ use crossdock_plugin_api::{Device, EncodedNode, Result};
 
 use super::slots::{self, Slot, Source, by_integers, by_width};
 use super::{Kind, fixed_size};
-use crate::cpu::words::Index;
-use crate::cpu::{bits, constants, dictionary, patches, run_end, sequence, sparse};
+use crate::cpu::{bits, constants, dictionary, run_end, sequence, sparse};
+use crate::device;
 use crate::job::Job;
-use crate::nested;
 use crate::node::{Node, in_node};
-use crate::single::{self, One, one};
+use crate::single::{One, one};
 use crate::validity::Validity;
 use crate::wire::metadata::{BitPacked, Dict, RunEnd, Sequence, Sparse};
 use crate::wire::scalar::Scalar;
@@ -117,7 +116,7 @@ fn unpacked(
     let source = Source::of(job, values)?;
     let slots = by_width!(job, job.node.width()?, V => {
         let values = source.slots::<V>()?;
-        job.make_values(job.node.len, |to: &mut [V]| match codes.width()? {
+        job.make_values(job.node.len, &mut |to: &mut [V]| match codes.width()? {
             1 => dictionary::take_packed::<u8, V>(&packed, values, to),
             2 => dictionary::take_packed::<u16, V>(&packed, values, to),
             4 => dictionary::take_packed::<u32, V>(&packed, values, to),
@@ -135,28 +134,22 @@ fn named(job: &Job<'_>, codes: &DeviceArray, values: &DeviceArray) -> Result<Dev
     let valid = names.valid()?;
     let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
     let Some(slot) = slots::slot(node) else {
-        let mut rows = nested::same_rows(job, 0, node.len)?;
-        by_integers!(job, codes, codes => {
-            rows.iter_mut().zip(codes).for_each(|(row, code)| *row = code.index() as u64);
-            Ok(())
-        })?;
-        let valid = valid.map(|bits| (0..rows.len()).map(|i| bits.get(i)).collect());
-        return nested::take(job, values, nested::rows(rows, valid));
+        return device::repeat::named(job, codes, values);
     };
     let source = Source::of(job, values)?;
     by_integers!(job, codes, codes_ => {
         let slots = match slot {
-            Slot::Bit => slots::bitmap(job, |to| {
+            Slot::Bit => slots::bitmap(job, &mut |to| {
                 dictionary::take_bits(codes_, valid, source.truths()?, to).map_err(wrong)
             }),
             Slot::Bytes(width) => by_width!(job, width, V => {
                 let values = source.slots::<V>()?;
                 let null = <V>::default();
-                job.make_values(node.len, |to: &mut [V]| dictionary::take(codes_, valid, values, null, to).map_err(wrong))
+                job.make_values(node.len, &mut |to: &mut [V]| dictionary::take(codes_, valid, values, null, to).map_err(wrong))
             }),
         }?;
         let validity = match source.valid()? {
-            Some(bits) => slots::validity(job, |to| dictionary::take_bits(codes_, valid, bits, to).map_err(wrong))?,
+            Some(bits) => slots::validity(job, &mut |to| dictionary::take_bits(codes_, valid, bits, to).map_err(wrong))?,
             None => Validity::of(job, codes)?,
         };
         slots::array(job, slots, source.data(), validity)
@@ -184,26 +177,21 @@ fn expanded(job: &Job<'_>, ends: &DeviceArray, offset: usize, values: &DeviceArr
     let node = &job.node;
     let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
     let Some(slot) = slots::slot(node) else {
-        let mut rows = nested::same_rows(job, 0, node.len)?;
-        by_integers!(job, ends, ends => {
-            let mut fill = |run: usize, from, to| rows.get_mut(from..to).into_iter().for_each(|rows| rows.fill(run as u64));
-            run_end::each(ends, offset, node.len, &mut fill).map_err(wrong)
-        })?;
-        return nested::take(job, values, nested::rows(rows, None));
+        return device::repeat::expanded(job, ends, offset, values);
     };
     let source = Source::of(job, values)?;
     by_integers!(job, ends, ends => {
         let slots = match slot {
-            Slot::Bit => slots::bitmap(job, |to| {
+            Slot::Bit => slots::bitmap(job, &mut |to| {
                 run_end::expand_bits(ends, source.truths()?, offset, to, node.len).map_err(wrong)
             }),
             Slot::Bytes(width) => by_width!(job, width, V => {
                 let values = source.slots::<V>()?;
-                job.make_values(node.len, |to: &mut [V]| run_end::expand(ends, values, offset, to).map_err(wrong))
+                job.make_values(node.len, &mut |to: &mut [V]| run_end::expand(ends, values, offset, to).map_err(wrong))
             }),
         }?;
         let validity = match source.valid()? {
-            Some(bits) => slots::validity(job, |to| {
+            Some(bits) => slots::validity(job, &mut |to| {
                 run_end::expand_bits(ends, bits, offset, to, node.len).map_err(wrong)
             })?,
             None => Validity::all(),
@@ -225,11 +213,7 @@ pub(crate) fn scalar_of<'a>(node: &Node<'_>, bytes: &'a [u8]) -> Result<Scalar<'
 
 pub(crate) fn long_data(job: &Job<'_>, one: Option<&One>) -> Result<Option<Buffer>> {
     let Some(bytes) = one.and_then(|one| one.long.as_deref()) else { return Ok(None) };
-    let copy = |to: &mut [u8]| {
-        to.copy_from_slice(bytes);
-        Ok(())
-    };
-    job.make(bytes.len(), copy).map(Some)
+    job.copy(bytes).map(Some)
 }
 
 fn check_constant(node: &Node<'_>) -> Result<()> {
@@ -241,27 +225,26 @@ fn check_constant(node: &Node<'_>) -> Result<()> {
 
 fn constant(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
+    let Some(slot) = slots::slot(node) else { return device::repeat::constant(job) };
     let bytes = scalar_bytes(job)?;
     let scalar = scalar_of(node, &bytes)?;
-    let Some(slot) = slots::slot(node) else {
-        let one = single::array(job, node.data_type(), &scalar)?;
-        return nested::take(job, &one, nested::rows(nested::same_rows(job, 0, node.len)?, None));
-    };
     let fill = one(node, &scalar, 0)?;
     let value = fill.as_ref();
     let slots = match slot {
-        Slot::Bit => slots::bitmap(job, |to| bits::fill(to, node.len, value.is_some_and(|one| one.bit)))?,
+        Slot::Bit => {
+            slots::bitmap(job, &mut |to| bits::fill(to, node.len, value.is_some_and(|one| one.bit)))?
+        }
         Slot::Bytes(width) => {
             let slot = value.map_or([0; 32], |one| one.slot);
             let slot = slot.get(..width).unwrap_or_default();
-            job.make(node.len.saturating_mul(width), |to| constants::repeat(slot, to))?
+            job.make(node.len.saturating_mul(width), &mut |to| constants::repeat(slot, to))?
         }
     };
     let validity = match value {
         Some(_) => Validity::all(),
         None => Validity {
             null_count: Some(node.len),
-            ..slots::validity(job, |to| bits::fill(to, node.len, false))?
+            ..slots::validity(job, &mut |to| bits::fill(to, node.len, false))?
         },
     };
     slots::array(job, slots, long_data(job, value)?.map(Some).into_iter(), validity)
@@ -282,26 +265,18 @@ fn check_sparse(node: &Node<'_>) -> Result<()> {
 
 fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
+    let Some(slot) = slots::slot(node) else { return device::sparse::sparse(job) };
     let offset = sparse_of(node)?.patches.offset;
     let (indices, values) = (job.child(0)?, job.child(1)?);
     let bytes = scalar_bytes(job)?;
     let scalar = scalar_of(node, &bytes)?;
     let wrong = |error: crossdock_plugin_api::Error| error.context(node.raw.path());
-    let Some(slot) = slots::slot(node) else {
-        let mut rows = nested::same_rows(job, values.len() as u64, node.len)?;
-        by_integers!(job, indices, indices => patches::each(indices, offset, node.len, |at, number| {
-            rows.get_mut(at).into_iter().for_each(|row| *row = number as u64);
-        }).map_err(wrong))?;
-        let fill = single::array(job, node.data_type(), &scalar)?;
-        let all = nested::concatenate(job, &[values.clone(), fill])?;
-        return nested::take(job, &all, nested::rows(rows, None));
-    };
     let source = Source::of(job, values)?;
     let fill = one(node, &scalar, source.data().count())?;
     let value = fill.as_ref();
     by_integers!(job, indices, indices => {
         let slots = match slot {
-            Slot::Bit => slots::bitmap(job, |to| {
+            Slot::Bit => slots::bitmap(job, &mut |to| {
                 let bit = value.is_some_and(|one| one.bit);
                 sparse::decode_bits(bit, indices, offset, source.truths()?, to, node.len).map_err(wrong)
             }),
@@ -309,14 +284,14 @@ fn sparse(job: &Job<'_>) -> Result<DeviceArray> {
                 let values = source.slots::<V>()?;
                 let slot = value.map_or([0; 32], |one| one.slot);
                 let fill = one_of::<V>(&slot);
-                job.make_values(node.len, |to: &mut [V]| {
+                job.make_values(node.len, &mut |to: &mut [V]| {
                     sparse::decode(fill, indices, offset, values, to).map_err(wrong)
                 })
             }),
         }?;
         let validity = match (source.valid()?, value) {
             (None, Some(_)) => Validity::all(),
-            (valid, _) => slots::validity(job, |to| {
+            (valid, _) => slots::validity(job, &mut |to| {
                 let all = vec![u8::MAX; bits::bytes_of(indices.len())];
                 let valid = match valid {
                     Some(valid) => valid,
@@ -350,23 +325,19 @@ fn sequence(job: &Job<'_>) -> Result<DeviceArray> {
     let node = &job.node;
     let told = sequence_of(node)?;
     let (base, step) = (told.base.bits, told.multiplier as u64);
+    macro_rules! fill {
+        ($t:ty) => {
+            job.make_values(node.len, &mut |to: &mut [$t]| {
+                sequence::fill(base as $t, step as $t, to);
+                Ok(())
+            })
+        };
+    }
     let values = match node.width()? {
-        1 => job.make_values(node.len, |to: &mut [u8]| {
-            sequence::fill(base as u8, step as u8, to);
-            Ok(())
-        }),
-        2 => job.make_values(node.len, |to: &mut [u16]| {
-            sequence::fill(base as u16, step as u16, to);
-            Ok(())
-        }),
-        4 => job.make_values(node.len, |to: &mut [u32]| {
-            sequence::fill(base as u32, step as u32, to);
-            Ok(())
-        }),
-        _ => job.make_values(node.len, |to: &mut [u64]| {
-            sequence::fill(base, step, to);
-            Ok(())
-        }),
+        1 => fill!(u8),
+        2 => fill!(u16),
+        4 => fill!(u32),
+        _ => fill!(u64),
     }?;
     job.array(node.data_type(), Validity::all(), vec![Some(values)])
 }

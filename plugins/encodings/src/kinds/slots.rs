@@ -7,6 +7,7 @@ use crossdock_memory::{Buffer, HostView};
 use crossdock_plugin_api::Result;
 
 use crate::cpu::bits::{self, Bits};
+use crate::cpu::words::Index;
 use crate::job::{Job, Plain, Values};
 use crate::node::Node;
 use crate::validity::Validity;
@@ -61,48 +62,55 @@ macro_rules! by_width {
 }
 pub(super) use by_width;
 
-/// Runs `$body` with `$names` as the integers of an array, of whichever type they are.
-macro_rules! by_integers {
-    ($job:expr, $array:expr, $names:ident => $body:expr) => {{
-        let values = crate::job::Values::of($array, $job.stream)?;
-        match $array.data_type() {
-            arrow_schema::DataType::UInt8 => {
-                let $names = values.get::<u8>()?;
+/// Runs `$body` with `$names` as the integers of an array as they count: in place where they are of one of these types, and
+/// else as [`counts`].
+macro_rules! by_counts {
+    ($job:expr, $array:expr, $names:ident: $($type:ident $t:ty),* => $body:expr) => {{
+        let array = $array;
+        match array.data_type() {
+            $( arrow_schema::DataType::$type => {
+                let values = crate::job::Values::of(array, $job.stream)?;
+                let $names = values.get::<$t>()?;
+                $body
+            } )*
+            _ => {
+                let $names = &crate::kinds::slots::counts($job, array)?[..];
                 $body
             }
-            arrow_schema::DataType::UInt16 => {
-                let $names = values.get::<u16>()?;
-                $body
-            }
-            arrow_schema::DataType::UInt32 => {
-                let $names = values.get::<u32>()?;
-                $body
-            }
-            arrow_schema::DataType::UInt64 => {
-                let $names = values.get::<u64>()?;
-                $body
-            }
-            arrow_schema::DataType::Int8 => {
-                let $names = values.get::<i8>()?;
-                $body
-            }
-            arrow_schema::DataType::Int16 => {
-                let $names = values.get::<i16>()?;
-                $body
-            }
-            arrow_schema::DataType::Int32 => {
-                let $names = values.get::<i32>()?;
-                $body
-            }
-            arrow_schema::DataType::Int64 => {
-                let $names = values.get::<i64>()?;
-                $body
-            }
-            other => Err($job.node.wrong(format_args!("{other} was given, expected integers"))),
         }
     }};
 }
+pub(super) use by_counts;
+
+/// The same with those in place that codes, indices and ends of runs are of.
+macro_rules! by_integers {
+    ($job:expr, $array:expr, $names:ident => $body:expr) => {
+        crate::kinds::slots::by_counts!(
+            $job, $array, $names: UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => $body
+        )
+    };
+}
 pub(super) use by_integers;
+
+/// Integers of any type as they count: what is negative is more than there can be.
+pub fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
+    job.afford(array.len().saturating_mul(size_of::<u64>()))?;
+    let values = Values::of(array, job.stream)?;
+    fn widened<I: Index + Plain>(values: &Values<'_>) -> Result<Vec<u64>> {
+        Ok(values.get::<I>()?.iter().map(|value| value.index() as u64).collect())
+    }
+    match array.data_type() {
+        DataType::UInt8 => widened::<u8>(&values),
+        DataType::UInt16 => widened::<u16>(&values),
+        DataType::UInt32 => widened::<u32>(&values),
+        DataType::UInt64 => widened::<u64>(&values),
+        DataType::Int8 => widened::<i8>(&values),
+        DataType::Int16 => widened::<i16>(&values),
+        DataType::Int32 => widened::<i32>(&values),
+        DataType::Int64 => widened::<i64>(&values),
+        other => Err(job.node.wrong(format_args!("{other} was given, expected integers"))),
+    }
+}
 
 /// An array's values and validity, in reach.
 pub struct Source<'a> {
@@ -178,11 +186,11 @@ pub fn array(
 }
 
 /// A bitmap of the node's length that `fill` writes.
-pub fn bitmap(job: &Job<'_>, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Buffer> {
+pub fn bitmap(job: &Job<'_>, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Buffer> {
     job.make(bits::bytes_of(job.node.len), fill)
 }
 
 /// The validity that `fill` writes.
-pub fn validity(job: &Job<'_>, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Validity> {
+pub fn validity(job: &Job<'_>, fill: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<Validity> {
     Ok(Validity { bits: Some(bitmap(job, fill)?), null_count: None })
 }

@@ -7,7 +7,7 @@ use crossdock_arrays::DeviceArray;
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Result, Validate};
 
-use super::slots::by_integers;
+use super::slots::by_counts;
 use super::{Kind, no_bytes};
 use crate::cpu::bits::Bits;
 use crate::cpu::texts::Texts;
@@ -78,7 +78,7 @@ pub(crate) fn views_of(job: &Job<'_>) -> Result<(Validity, Vec<Option<Buffer>>)>
     let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
     let mut buffers = vec![job.take_buffer(last, VIEW_BYTES)?];
     for i in 0..last {
-        buffers.push(Some(job.take_buffer(i, 1)?.map_or_else(|| job.make(0, |_| Ok(())), Ok)?));
+        buffers.push(Some(job.take_buffer(i, 1)?.map_or_else(|| job.copy(&[]), Ok)?));
     }
     Ok((validity, buffers))
 }
@@ -111,17 +111,20 @@ fn check_offsets(node: &Node<'_>) -> Result<()> {
     node.child(0)?.expect_all_valid(&told.offsets_ptype.arrow(), node.len.saturating_add(1), "offsets")
 }
 
+/// Writes views into a block, and answers into which parts of it they point.
+type Write<'a> = dyn Fn(&[u8], &mut [views::View]) -> Result<Vec<Range<usize>>> + 'a;
+
 /// An array of views into the parts of a block that `write` says.
 fn of_views(
     job: &Job<'_>,
     data: Option<Buffer>,
     validity: Validity,
-    write: impl FnOnce(&[u8], &mut [views::View]) -> Result<Vec<Range<usize>>>,
+    write: &Write<'_>,
 ) -> Result<DeviceArray> {
     let mut parts = Vec::new();
     let view = data.as_ref().map(|data| data.host_view(job.stream)).transpose()?;
     let bytes: &[u8] = view.as_ref().map_or(&[], |view| view);
-    let made = job.make_values(job.node.len, |to: &mut [views::View]| {
+    let made = job.make_values(job.node.len, &mut |to: &mut [views::View]| {
         parts = in_node(&job.node, write(bytes, to))?;
         Ok(())
     })?;
@@ -139,12 +142,12 @@ fn offsets(job: &Job<'_>) -> Result<DeviceArray> {
 /// With the data.
 pub(crate) fn offsets_of(job: &Job<'_>, validity: Validity, data: Option<Buffer>) -> Result<DeviceArray> {
     let offsets = job.child(0)?;
-    by_integers!(job, offsets, offsets => {
+    by_counts!(job, offsets, offsets: Int32 i32, Int64 i64, UInt8 u8, UInt16 u16, UInt32 u32, UInt64 u64 => {
         check_text(job, &validity, |bits| {
             let view = data.as_ref().map(|data| data.host_view(job.stream)).transpose()?;
             utf8::by_offsets(offsets, view.as_ref().map_or(&[], |view| view), bits)
         })?;
-        of_views(job, data, validity, |bytes, to| views::from_offsets(offsets, bytes, to))
+        of_views(job, data, validity, &|bytes, to| views::from_offsets(offsets, bytes, to))
     })
 }
 
@@ -161,51 +164,26 @@ fn check_fsst(node: &Node<'_>) -> Result<()> {
     )
 }
 
-/// Runs `$body` with `$names` as the integers of an array as they count: in place where they are of one of these types, and
-/// else as [`counts`].
-macro_rules! by_counts {
-    ($job:expr, $array:expr, $names:ident: $($type:ident $t:ty),* => $body:expr) => {{
-        let array = $array;
-        match array.data_type() {
-            $( DataType::$type => {
-                let values = Values::of(array, $job.stream)?;
-                let $names = values.get::<$t>()?;
-                $body
-            } )*
-            _ => {
-                let $names = &counts($job, array)?[..];
-                $body
-            }
-        }
-    }};
-}
-
-/// Integers of any type as they count: what is negative is more than there can be.
-fn counts(job: &Job<'_>, array: &DeviceArray) -> Result<Vec<u64>> {
-    job.afford(array.len().saturating_mul(size_of::<u64>()))?;
-    by_integers!(job, array, values => Ok(values.iter().map(|value| value.index() as u64).collect()))
-}
-
 /// The array of what `decode` writes: values of these lengths, one after the other, at most so many bytes.
 fn decoded<L: Index>(
     job: &Job<'_>,
     lengths: &[L],
     most: usize,
     validity: Validity,
-    decode: impl FnOnce(&mut [u8], &mut coded::Told<'_>) -> Result<()>,
+    decode: &dyn Fn(&mut [u8], &mut coded::Told<'_>) -> Result<()>,
 ) -> Result<DeviceArray> {
     let bytes = in_node(&job.node, coded::decoded_bytes(lengths, most))?;
     let check = |bytes: &[u8]| check_text(job, &validity, |bits| utf8::by_lengths(lengths, bytes, bits));
     if bytes > views::MOST_BYTES {
-        let data = job.make(bytes, |to| {
+        let data = job.make(bytes, &mut |to| {
             in_node(&job.node, decode(to, &mut |_, _| Ok(())))?;
             check(to)
         })?;
-        return of_views(job, Some(data), validity, |bytes, to| views::from_lengths(lengths, bytes, to));
+        return of_views(job, Some(data), validity, &|bytes, to| views::from_lengths(lengths, bytes, to));
     }
     let (mut made, mut need_buffer) = (None, false);
-    let data = job.make(bytes, |to| {
-        made = Some(job.make_values(lengths.len(), |views| {
+    let data = job.make(bytes, &mut |to| {
+        made = Some(job.make_values(lengths.len(), &mut |views| {
             let mut texts = Texts::new(lengths, views);
             in_node(&job.node, decode(to, &mut |bytes, values| texts.add(bytes, values)))?;
             need_buffer = texts.need_buffer();
@@ -240,7 +218,7 @@ pub(crate) fn fsst_of(
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
     by_counts!(job, job.child(0)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
         by_counts!(job, job.child(1)?, offsets: UInt32 u32 => {
-            decoded(job, lengths, most, validity, |to, told| symbols.decode(codes, offsets, lengths, to, told))
+            decoded(job, lengths, most, validity, &|to, told| symbols.decode(codes, offsets, lengths, to, told))
         })
     })
 }
@@ -287,7 +265,7 @@ pub(crate) fn onpair_of(
     let most = codes.len().saturating_mul(MOST_OF_A_CODE);
     by_counts!(job, job.child(3)?, lengths: UInt8 u8, UInt16 u16, UInt32 u32 => {
         by_counts!(job, job.child(2)?, offsets: UInt32 u32 => {
-            decoded(job, lengths, most, validity, |to, told| match codes.data_type() {
+            decoded(job, lengths, most, validity, &|to, told| match codes.data_type() {
                 DataType::UInt8 => tokens.decode(values.get::<u8>()?, offsets, lengths, to, told),
                 _ => tokens.decode(values.get::<u16>()?, offsets, lengths, to, told),
             })
