@@ -149,16 +149,17 @@ def long_to_csv(source: str, columns: str) -> None:
     import pyarrow.csv as csv
 
     reader = ipc.open_stream(pa.memory_map(source))
-    plain = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in reader.schema])
-    with csv.CSVWriter("/dev/null", plain) as out:
+    names = columns.split(",")
+    with csv.CSVWriter("/dev/null", pa.schema([reader.schema.field(name) for name in names])) as out:
         for batch in reader:
-            out.write_batch(batch.cast(plain))
+            out.write_batch(batch.select(names))
 
 
 def long_from_csv(source: str, columns: str) -> None:
     import pyarrow.csv as csv
 
-    with csv.open_csv(source) as reader, pa.OSFile("/dev/null", "wb") as sink:
+    types = {name: pa.string() for name in columns.split(",")}
+    with csv.open_csv(source, convert_options=csv.ConvertOptions(column_types=types)) as reader, pa.OSFile("/dev/null", "wb") as sink:
         with ipc.new_stream(sink, reader.schema) as out:
             for batch in reader:
                 out.write_batch(batch)

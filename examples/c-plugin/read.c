@@ -1,281 +1,438 @@
-/* The importer: opens a source, finds out its columns, and makes batches of its rows. */
-#include "read.h"
-
+/* The importer: records out of text (RFC 4180), and batches of them. */
 #include <stdio.h>
 
-#include "alloc.h"
-#include "builder.h"
-#include "calls.h"
-#include "columns.h"
-#include "error.h"
-#include "infer.h"
-#include "instance.h"
-#include "locales.h"
-#include "options.h"
-#include "scan.h"
-#include "text.h"
+#include "csv.h"
 
 enum {
-  INFER_BYTES = 4 << 20,  /* of text that inference keeps at most */
-  BATCH_BYTES = 16 << 20, /* of text that becomes one batch at most, its last row aside */
-  FIRST_ROWS = 1024,      /* that a batch has room for at first */
-  ROWS_A_LOOK = 1024      /* between two looks at the cancel flag */
+  READ_BYTES = 64 << 10, /* of text that are read at a time */
+  BATCH_BYTES = 8 << 20, /* of text that become one batch at most, its last row aside */
+  BATCH_ROWS = 65536,
+  MOST_COLUMNS = 4096
 };
+
+typedef struct field {
+  size_t start, bytes;  /* `start` counts from the first byte that is not used up */
+  bool quoted, doubled; /* doubled: it has quotes, each of them twice */
+} field;
+
+/* A column, and its rows of the batch that is being made. */
+typedef struct column {
+  const csv_type* type;
+  char* name;
+  int64_t flags;
+  csv_block buffers[3]; /* as Arrow has them: validity; bits, values or offsets; text */
+  size_t text_bytes, nulls;
+} column;
 
 typedef struct reader {
   const crossdock_instance* instance;
-  csv_input input;
-  csv_scanner scanner;
   csv_options options;
-  csv_columns columns;
-  csv_builder* builders; /* one for each column */
-  size_t room;           /* rows that the builders have room for */
-  size_t last_rows;      /* of the batch before */
-  csv_place place;       /* of the next record */
-  bool failed;
+  bool ends_field[256]; /* one without quotes: the delimiter, a line end, a quote, NUL */
+  crossdock_source source;
+  uint64_t offset; /* in the source, of what is read next */
+  csv_block window;
+  size_t start, end; /* in the window, of what is not used up */
+  bool at_end;
+  uint64_t line;       /* of the record at `start` */
+  size_t record_bytes; /* of that record, when it was scanned; it goes on to line `next_line` */
+  uint64_t next_line;
+  field fields[MOST_COLUMNS];
+  size_t n_fields;
+  column* columns;
+  size_t n_columns; /* 0: not known yet */
 } reader;
 
 static void free_reader(reader* r) {
-  for (size_t i = 0; r->builders && i < r->columns.n; i++) csv_builder_free(r->instance->memory, &r->builders[i]);
-  CSV_FREE(r->builders);
-  csv_columns_free(&r->columns);
-  csv_scanner_release(&r->scanner);
-  csv_input_release(&r->input);
-  CSV_FREE(r);
+  for (size_t i = 0; i < r->n_columns; i++) {
+    for (int b = 0; b < 3; b++) csv_free(r->instance->memory, &r->columns[i].buffers[b], 0);
+    free(r->columns[i].name);
+  }
+  csv_free(r->instance->memory, &r->window, 0);
+  if (r->source.release) r->source.release(&r->source);
+  free(r->columns);
+  free(r);
 }
 
-static const char* file_name(const reader* r, csv_shown* room) {
-  return csv_show(room, r->input.source.name.data, r->input.source.name.bytes);
+/* The least of `bytes`, what the call wishes to have in flight, and a part of the session's limit. */
+static size_t within_budget(const reader* r, const crossdock_call* call, uint64_t bytes) {
+  const uint64_t limit = r->instance->memory_limit / 32;
+  if (CROSSDOCK_HAS(call, byte_budget) && call->byte_budget && call->byte_budget < bytes) bytes = call->byte_budget;
+  if (limit && limit < bytes) bytes = limit;
+  return bytes < 4096 ? 4096 : (size_t)bytes;
 }
 
-/* What lies before `place` is used up. */
+/* ------------------------------------------------------------------------------------------------------ records --- */
+
+#define WRONG(r, err, what, ...)                                                                          \
+  csv_fail(err, CROSSDOCK_BAD_DATA, "%.*s, line %llu: " what,                                             \
+           CSV_SHOWN((r)->source.name.data, (r)->source.name.bytes), (unsigned long long)(r)->line, __VA_ARGS__)
+
+/* Reads more text behind what is there. */
+static crossdock_code read_more(reader* r, const crossdock_call* call, crossdock_error* err) {
+  const size_t kept = r->end - r->start;
+  size_t room, got = 0;
+  crossdock_code code = csv_check_cancelled(call, err);
+  if (code != CROSSDOCK_OK) return code;
+  if (kept && r->start) memmove(r->window.at, r->window.at + r->start, kept);
+  r->start = 0;
+  r->end = kept;
+  if (kept >= r->window.bytes / 2)
+    code = csv_reserve(r->instance->memory, &r->window, kept, kept + within_budget(r, call, READ_BYTES), err);
+  room = r->window.bytes - kept;
+  if (code == CROSSDOCK_OK) code = r->source.read_at(&r->source, r->offset, r->window.at + kept, room, &got, err);
+  if (code != CROSSDOCK_OK) return code;
+  if (got > room) return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "the source read %zu bytes into %zu", got, room);
+  r->offset += got;
+  r->end += got;
+  r->at_end = got == 0;
+  if (r->at_end && r->source.bytes >= 0 && r->offset < (uint64_t)r->source.bytes)
+    return csv_fail(err, CROSSDOCK_IO, "the source ends after %llu of %lld bytes", (unsigned long long)r->offset,
+                    (long long)r->source.bytes);
+  if (CROSSDOCK_HAS(call, progress_data) && call->progress)
+    call->progress(call->progress_data, r->offset, r->source.bytes < 0 ? 0 : (uint64_t)r->source.bytes);
+  return CROSSDOCK_OK;
+}
+
+typedef enum found { RECORD, END, MORE /* text is needed */, BAD } found;
+
+/* Looks for a record at the start of the text that is there. `why` gets what is wrong with it. */
+static found scan(reader* r, const char** why) {
+  const char* text = (const char*)r->window.at + r->start;
+  const size_t bytes = r->end - r->start;
+  size_t at = 0;
+  r->n_fields = 0;
+  r->next_line = r->line + 1;
+  if (bytes == 0) return r->at_end ? END : MORE;
+  for (;; at++) { /* from field to field: `at` is on a delimiter then */
+    field f = {.start = at, .quoted = at < bytes && text[at] == '"'};
+    if (f.quoted) {
+      for (f.start = ++at;; at++) {
+        if (at < bytes && text[at] != '"') {
+          r->next_line += text[at] == '\n';
+          continue;
+        }
+        if (at + 1 >= bytes && !r->at_end) return MORE;
+        if (at == bytes) return *why = "a quote that is never closed", r->n_fields++, BAD;
+        if (at + 1 == bytes || text[at + 1] != '"') break;
+        f.doubled = true;
+        at++;
+      }
+      f.bytes = at++ - f.start;
+    } else {
+      while (at < bytes && !r->ends_field[(unsigned char)text[at]]) at++;
+      f.bytes = at - f.start;
+    }
+    if (at == bytes && !r->at_end) return MORE;
+    if (r->n_fields == MOST_COLUMNS) return *why = "others behind it: 4096 are the most", BAD;
+    r->fields[r->n_fields++] = f;
+    if (at == bytes || text[at] == '\n') break;
+    if (text[at] == r->options.delimiter) continue;
+    if (text[at] == '\0') return *why = "a NUL byte", BAD;
+    if (text[at] != '\r') return *why = f.quoted ? "text behind a closing quote" : "a quote in a field without quotes", BAD;
+    if (++at == bytes && !r->at_end) return MORE;
+    if (at == bytes || text[at] != '\n') return *why = "a carriage return without a line feed", BAD;
+    break;
+  }
+  r->record_bytes = at < bytes ? at + 1 : at;
+  return RECORD;
+}
+
 static void use_up(reader* r) {
-  csv_input_use(&r->input, r->place.at);
-  r->place.at = 0;
+  r->start += r->record_bytes;
+  r->line = r->next_line;
 }
 
-/* ------------------------------------------------------------------------------------------------- the columns --- */
-
-static crossdock_code skip_byte_order_mark(reader* r, const crossdock_call* call, crossdock_error* err) {
-  while (csv_input_bytes(&r->input) < 3 && !r->input.at_end) {
-    crossdock_code code = csv_input_more(&r->input, call, err);
+/* The next record, which `use_up` leaves behind. Blank lines are passed over; in a table of one column they are nulls. */
+static crossdock_code next_record(reader* r, const crossdock_call* call, bool* out_found, crossdock_error* err) {
+  for (;;) {
+    const char* why = NULL;
+    const found what = scan(r, &why);
+    crossdock_code code = what == MORE ? read_more(r, call, err) : CROSSDOCK_OK;
     if (code != CROSSDOCK_OK) return code;
+    if (what == MORE) continue;
+    if (what == BAD) return WRONG(r, err, "field %zu has %s", r->n_fields, why);
+    *out_found = what == RECORD;
+    if (what == RECORD && r->n_fields == 1 && !r->fields->bytes && !r->fields->quoted && r->n_columns != 1) {
+      /* It may be a null, and it is not known yet whether there is one column. */
+      if (!r->n_columns && !r->options.header) return WRONG(r, err, "expected a %s, got a blank line", "first row");
+      use_up(r);
+      continue;
+    }
+    if (what == RECORD && r->n_columns && r->n_fields != r->n_columns)
+      return WRONG(r, err, "expected %zu fields, got %zu", r->n_columns, r->n_fields);
+    return CROSSDOCK_OK;
   }
-  if (csv_input_bytes(&r->input) >= 3 && memcmp(csv_input_text(&r->input), "\xEF\xBB\xBF", 3) == 0)
-    csv_input_use(&r->input, 3);
+}
+
+/* A field's text; doubled quotes become one. */
+static const char* text_of(reader* r, field* f) {
+  char* text = (char*)r->window.at + r->start + f->start;
+  size_t to = 0;
+  if (!f->doubled) return text;
+  for (size_t from = 0; from < f->bytes; from++) {
+    text[to++] = text[from];
+    from += text[from] == '"';
+  }
+  f->bytes = to;
+  f->doubled = false;
+  return text;
+}
+
+/* ------------------------------------------------------------------------------------------------------ columns --- */
+
+static crossdock_code make_columns(reader* r, size_t n, crossdock_error* err) {
+  r->columns = calloc(n, sizeof *r->columns);
+  if (!r->columns) return csv_no_memory(err);
+  r->n_columns = n;
+  for (size_t i = 0; i < n; i++) r->columns[i].flags = ARROW_FLAG_NULLABLE;
+  for (size_t i = 0; i < n; i++) r->columns[i].type = &csv_types[0];
   return CROSSDOCK_OK;
 }
 
-static crossdock_code bad_utf8(const reader* r, uint64_t line, const char* where, const char* text, size_t bytes,
-                               crossdock_error* err) {
-  const size_t at = csv_utf8_prefix(text, bytes);
-  csv_shown file;
-  return csv_fail(err, CROSSDOCK_BAD_DATA, "%s, line %llu, %s: byte 0x%02x is not UTF-8; convert the file first, with iconv",
-                  file_name(r, &file), (unsigned long long)line, where, (unsigned char)text[at]);
-}
-
-static crossdock_code take_names(reader* r, crossdock_error* err) {
-  crossdock_code code = csv_columns_make(&r->columns, r->scanner.n_fields, err);
-  for (size_t i = 0; code == CROSSDOCK_OK && i < r->columns.n; i++) {
-    csv_field* field = &r->scanner.fields[i];
-    const char* text = csv_field_text(&r->scanner, field);
-    if (csv_utf8_prefix(text, field->bytes) < field->bytes)
-      return bad_utf8(r, field->line, "the header", text, field->bytes, err);
-    r->columns.items[i].name = csv_copy_text(text, field->bytes);
-    if (!r->columns.items[i].name) code = csv_no_memory(err);
+static crossdock_code take_schema(reader* r, const struct ArrowSchema* schema, crossdock_error* err) {
+  crossdock_code code;
+  if (schema->n_children < 1 || schema->n_children > MOST_COLUMNS)
+    return csv_fail(err, CROSSDOCK_UNSUPPORTED, "the schema: expected 1 to %d columns", MOST_COLUMNS);
+  code = make_columns(r, (size_t)schema->n_children, err);
+  for (size_t i = 0; code == CROSSDOCK_OK && i < r->n_columns; i++) {
+    const struct ArrowSchema* child = schema->children[i];
+    const char* name = child->name ? child->name : "";
+    if (!csv_type_of(child))
+      return csv_fail(err, CROSSDOCK_UNSUPPORTED,
+                      "column '%.40s': csv has no type for Arrow's format '%.20s'%s, but for " CSV_TYPE_NAMES,
+                      name, child->format, child->dictionary ? " with a dictionary" : "");
+    r->columns[i].type = csv_type_of(child);
+    r->columns[i].flags = child->flags;
+    r->columns[i].name = csv_copy_text(name, strlen(name));
+    if (!r->columns[i].name) code = csv_no_memory(err);
   }
   return code;
 }
 
-/* The header's names are the schema's, in its order. */
-static crossdock_code compare_names(reader* r, crossdock_error* err) {
-  csv_shown shown[2];
-  if (r->scanner.n_fields != r->columns.n)
-    return csv_fail(err, CROSSDOCK_BAD_DATA, "%s: expected %zu columns, as the schema has them, got %zu in the header",
-                    file_name(r, &shown[0]), r->columns.n, r->scanner.n_fields);
-  for (size_t i = 0; i < r->columns.n; i++) {
-    csv_field* field = &r->scanner.fields[i];
-    const char *expected = r->columns.items[i].name, *got = csv_field_text(&r->scanner, field);
-    if (strlen(expected) == field->bytes && memcmp(expected, got, field->bytes) == 0) continue;
-    return csv_fail(err, CROSSDOCK_BAD_DATA, "column %zu: expected %s, as the schema has it, got %s in the header", i + 1,
-                    csv_show(&shown[0], expected, strlen(expected)), csv_show(&shown[1], got, field->bytes));
+/* The types that the option has, one for each column. */
+static crossdock_code take_types(reader* r, crossdock_error* err) {
+  crossdock_str rest = r->options.types;
+  for (size_t i = 0; i < r->n_columns; i++) {
+    const char* comma = rest.bytes ? memchr(rest.data, ',', rest.bytes) : NULL;
+    const crossdock_str name = {rest.data, comma ? (size_t)(comma - rest.data) : rest.bytes};
+    size_t t = 0;
+    while (t < CSV_N_TYPES && !csv_is(name, csv_types[t].name)) t++;
+    if (t == CSV_N_TYPES || (comma == NULL) != (i + 1 == r->n_columns))
+      return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT,
+                      "option types: expected %zu of " CSV_TYPE_NAMES ", with commas between them; got '%.*s'",
+                      r->n_columns, CSV_SHOWN(r->options.types.data, r->options.types.bytes));
+    r->columns[i].type = &csv_types[t];
+    rest = (crossdock_str){comma ? comma + 1 : NULL, comma ? rest.bytes - name.bytes - 1 : 0};
   }
   return CROSSDOCK_OK;
 }
 
-static crossdock_code refuse_empty(const reader* r, crossdock_error* err) {
-  csv_shown file;
-  return csv_fail(err, CROSSDOCK_BAD_DATA, "%s is empty: expected %s", file_name(r, &file),
-                  r->options.header ? "a header with the columns' names" : "a first row, which tells how many columns there are");
-}
-
-static crossdock_code read_header(reader* r, const crossdock_call* call, crossdock_error* err) {
-  bool found;
-  crossdock_code code = csv_scan(&r->scanner, &r->place, &found, call, err);
-  if (code == CROSSDOCK_OK && !found) code = refuse_empty(r, err);
-  if (code == CROSSDOCK_OK) code = r->columns.n > 0 ? compare_names(r, err) : take_names(r, err);
-  if (code == CROSSDOCK_OK) use_up(r);
-  return code;
-}
-
-/* As many columns as the first record has fields, called column_1 and so on. Blank lines are records of one field if all
- * others are, too. */
-static crossdock_code count_columns(reader* r, const crossdock_call* call, crossdock_error* err) {
-  csv_place place = r->place;
-  bool found;
-  char name[32];
-  crossdock_code code = csv_scan(&r->scanner, &place, &found, call, err);
-  if (code == CROSSDOCK_OK && csv_input_bytes(&r->input) == 0) code = refuse_empty(r, err);
-  if (code == CROSSDOCK_OK) code = csv_columns_make(&r->columns, found ? r->scanner.n_fields : 1, err);
-  for (size_t i = 0; code == CROSSDOCK_OK && i < r->columns.n; i++) {
-    int bytes = snprintf(name, sizeof name, "column_%zu", i + 1);
-    r->columns.items[i].name = csv_copy_text(name, (size_t)bytes);
-    if (!r->columns.items[i].name) code = csv_no_memory(err);
+/* The header's names, which are the schema's where there is one; without a header column_1 and so on. */
+static crossdock_code take_names(reader* r, bool has_schema, crossdock_error* err) {
+  for (size_t i = 0; i < r->n_columns; i++) {
+    char numbered[32];
+    const char* text = r->options.header ? text_of(r, &r->fields[i]) : numbered;
+    const size_t bytes = r->options.header ? r->fields[i].bytes : (size_t)sprintf(numbered, "column_%zu", i + 1);
+    if (csv_text_prefix(text, bytes) < bytes) return WRONG(r, err, "the name '%.*s' is not UTF-8", CSV_SHOWN(text, bytes));
+    if (has_schema && r->options.header && !csv_is((crossdock_str){text, bytes}, r->columns[i].name))
+      return WRONG(r, err, "expected the column '%.40s', as the schema has it, got '%.*s'", r->columns[i].name,
+                   CSV_SHOWN(text, bytes));
+    if (!has_schema) r->columns[i].name = csv_copy_text(text, bytes);
+    if (!r->columns[i].name) return csv_no_memory(err);
   }
-  return code;
+  if (r->options.header) use_up(r);
+  return CROSSDOCK_OK;
 }
 
 static crossdock_code find_columns(reader* r, const crossdock_call* call, const struct ArrowSchema* schema,
                                    crossdock_error* err) {
-  crossdock_code code = skip_byte_order_mark(r, call, err);
-  if (code == CROSSDOCK_OK && schema) code = csv_columns_of_schema(&r->columns, schema, err);
-  if (code == CROSSDOCK_OK && schema && r->options.types.bytes > 0)
-    code = csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "a schema and the option types were given; expected one of them");
-  if (code != CROSSDOCK_OK) return code;
-  if (r->options.header) {
-    code = read_header(r, call, err);
-  } else if (!schema) {
-    code = count_columns(r, call, err);
-  }
-  r->scanner.expected = r->columns.n;
-  if (code == CROSSDOCK_OK) code = csv_columns_set_types(&r->columns, r->options.types, err);
-  if (code != CROSSDOCK_OK) return code;
-  return csv_infer(&r->columns, &r->scanner, r->place, &r->options, csv_within_budget(r->instance, call, INFER_BYTES), call,
-                   err);
-}
-
-/* ------------------------------------------------------------------------------------------------------ values --- */
-
-static crossdock_code explain(const reader* r, const csv_column* column, const csv_field* field, const char* text,
-                              csv_parsed why, crossdock_error* err) {
-  csv_shown file, shown_column, value;
-  csv_type_text type;
-  file_name(r, &file);
-  csv_show(&shown_column, column->name, strlen(column->name));
-  csv_show(&value, text, field->bytes);
-  if (column->inferred)
-    return csv_fail(err, CROSSDOCK_BAD_DATA,
-                    "%s, line %llu, column %s: expected %s, as the first rows have it, got %s%s; give its type with the "
-                    "option types=NAME:utf8, or look at more rows with infer_rows",
-                    file.text, (unsigned long long)field->line, shown_column.text, csv_type_show(column, &type), value.text,
-                    why == CSV_TOO_BIG ? ", which it cannot hold" : "");
-  return csv_fail(err, CROSSDOCK_BAD_DATA, "%s, line %llu, column %s: expected %s, got %s%s", file.text,
-                  (unsigned long long)field->line, shown_column.text, csv_type_show(column, &type), value.text,
-                  why == CSV_TOO_BIG ? ", which it cannot hold" : "");
-}
-
-static crossdock_code add_text(reader* r, size_t i, size_t row, csv_field* field, const char* text, crossdock_error* err) {
-  if (csv_utf8_prefix(text, field->bytes) < field->bytes) {
-    csv_shown column;
-    const char* name = r->columns.items[i].name;
-    char where[sizeof column.text + 8];
-    snprintf(where, sizeof where, "column %s", csv_show(&column, name, strlen(name)));
-    return bad_utf8(r, field->line, where, text, field->bytes, err);
-  }
-  return csv_builder_add_text(r->instance->memory, &r->builders[i], row, text, field->bytes, err);
-}
-
-static crossdock_code add_null(reader* r, size_t i, size_t row, const csv_field* field, crossdock_error* err) {
-  const csv_column* column = &r->columns.items[i];
-  if (!(column->flags & ARROW_FLAG_NULLABLE)) {
-    csv_shown file, shown;
-    return csv_fail(err, CROSSDOCK_BAD_DATA, "%s, line %llu, column %s: got a null, and the schema allows none",
-                    file_name(r, &file), (unsigned long long)field->line,
-                    csv_show(&shown, column->name, strlen(column->name)));
-  }
-  csv_builder_add_null(&r->builders[i], row);
-  return CROSSDOCK_OK;
-}
-
-static crossdock_code add_field(reader* r, size_t i, size_t row, crossdock_error* err) {
-  const csv_column* column = &r->columns.items[i];
-  csv_field* field = &r->scanner.fields[i];
-  const char* text = csv_field_text(&r->scanner, field);
-  uint64_t value;
-  csv_parsed parsed;
-  if (!field->quoted && field->bytes == r->options.null_bytes && memcmp(text, r->options.null, field->bytes) == 0)
-    return add_null(r, i, row, field, err);
-  if (column->type->storage == CSV_STRINGS) return add_text(r, i, row, field, text, err);
-  parsed = column->type->parse ? column->type->parse(column->type, text, field->bytes, &value) : CSV_NOT_ONE;
-  if (parsed != CSV_PARSED) return explain(r, column, field, text, parsed, err);
-  csv_builder_add(&r->builders[i], row, &value);
-  return CROSSDOCK_OK;
-}
-
-/* ----------------------------------------------------------------------------------------------------- batches --- */
-
-static crossdock_code make_room(reader* r, size_t row, crossdock_error* err) {
-  size_t room = r->room ? r->room * 2 : r->last_rows > FIRST_ROWS ? r->last_rows : FIRST_ROWS;
-  if (row < r->room) return CROSSDOCK_OK;
-  if (room > r->options.batch_rows) room = r->options.batch_rows;
-  for (size_t i = 0; i < r->columns.n; i++) {
-    crossdock_code code = csv_builder_reserve(r->instance->memory, &r->builders[i], row, room, err);
-    if (code != CROSSDOCK_OK) return code;
-  }
-  r->room = room;
-  return CROSSDOCK_OK;
-}
-
-static crossdock_code add_row(reader* r, size_t row, crossdock_error* err) {
-  crossdock_code code = make_room(r, row, err);
-  for (size_t i = 0; code == CROSSDOCK_OK && i < r->columns.n; i++) code = add_field(r, i, row, err);
+  bool found = true;
+  crossdock_code code = CROSSDOCK_OK;
+  r->line = 1;
+  r->ends_field['"'] = r->ends_field['\r'] = r->ends_field['\n'] = r->ends_field['\0'] = true;
+  r->ends_field[(unsigned char)r->options.delimiter] = true;
+  while (code == CROSSDOCK_OK && r->end < 3 && !r->at_end) code = read_more(r, call, err);
+  if (code == CROSSDOCK_OK && r->end >= 3 && memcmp(r->window.at, "\xEF\xBB\xBF", 3) == 0) r->start = 3;
+  if (code == CROSSDOCK_OK && schema) code = take_schema(r, schema, err);
+  if (code == CROSSDOCK_OK && (r->options.header || !schema)) code = next_record(r, call, &found, err);
+  if (code == CROSSDOCK_OK && !found)
+    return WRONG(r, err, "expected a %s, and there is nothing", r->options.header ? "header" : "first row");
+  if (code == CROSSDOCK_OK && !schema) code = make_columns(r, r->n_fields, err);
+  if (code == CROSSDOCK_OK) code = take_names(r, schema != NULL, err);
+  if (code == CROSSDOCK_OK && r->options.types.bytes) code = take_types(r, err);
   return code;
 }
 
-static crossdock_code add_rows(reader* r, const crossdock_call* call, size_t* rows, crossdock_error* err) {
-  const size_t most_bytes = csv_within_budget(r->instance, call, BATCH_BYTES);
-  size_t used = 0;
-  for (*rows = 0; *rows < r->options.batch_rows && used < most_bytes; ++*rows) {
-    bool found;
-    crossdock_code code = *rows % ROWS_A_LOOK == 0 ? csv_check_cancelled(call, err) : CROSSDOCK_OK;
-    if (code == CROSSDOCK_OK) code = csv_scan(&r->scanner, &r->place, &found, call, err);
-    if (code != CROSSDOCK_OK) return code;
-    if (!found) return CROSSDOCK_OK;
-    code = add_row(r, *rows, err);
-    if (code != CROSSDOCK_OK) return code;
-    used += r->place.at;
-    use_up(r);
+/* ------------------------------------------------------------------------------------------------------- values --- */
+
+static void set_bit(csv_block* bits, size_t row, bool bit) {
+  unsigned char* byte = &bits->at[row / 8];
+  *byte = (unsigned char)((row % 8 ? *byte : 0) | bit << row % 8);
+}
+
+/* Makes room for row number `row` and its text. */
+static crossdock_code make_room(const crossdock_memory* memory, column* c, size_t row, size_t text_bytes,
+                                crossdock_error* err) {
+  const size_t bits = (row + 7) / 8, width = c->type->width, is_text = !c->type->parse;
+  const size_t used = row == 0 ? 0 : width ? (row + is_text) * width : bits;
+  crossdock_code code = csv_reserve(memory, &c->buffers[0], bits, row / 8 + 1, err);
+  if (code == CROSSDOCK_OK)
+    code = csv_reserve(memory, &c->buffers[1], used, width ? (row + 2) * width : row / 8 + 1, err);
+  if (code == CROSSDOCK_OK && is_text)
+    code = csv_reserve(memory, &c->buffers[2], c->text_bytes, c->text_bytes + text_bytes, err);
+  if (code == CROSSDOCK_OK && is_text && row == 0) memset(c->buffers[1].at, 0, width); /* the first offset */
+  return code;
+}
+
+static crossdock_code add(reader* r, column* c, size_t row, field* f, crossdock_error* err) {
+  const char* text = text_of(r, f);
+  const bool null = f->bytes == 0 && !f->quoted;
+  uint64_t value = 0;
+  bool valid;
+  crossdock_code code = make_room(r->instance->memory, c, row, f->bytes, err);
+  if (code != CROSSDOCK_OK) return code;
+  if (null && !(c->flags & ARROW_FLAG_NULLABLE))
+    return WRONG(r, err, "column '%.40s' has a null, and the schema allows none", c->name);
+  valid = c->type->parse ? c->type->parse(c->type, text, f->bytes, &value) : csv_text_prefix(text, f->bytes) == f->bytes;
+  if (!null && !valid)
+    return WRONG(r, err, "column '%.40s': expected %s, got '%.*s'", c->name,
+                 c->type->parse ? c->type->name : "utf8 without NUL bytes", CSV_SHOWN(text, f->bytes));
+  if (!c->type->parse) {
+    if (f->bytes > INT32_MAX - c->text_bytes)
+      return WRONG(r, err, "column '%.40s' has a text of more than 2 GiB", c->name);
+    if (f->bytes) memcpy(c->buffers[2].at + c->text_bytes, text, f->bytes);
+    value = c->text_bytes += f->bytes;
   }
+  if (c->type->width) memcpy(c->buffers[1].at + (row + !c->type->parse) * c->type->width, &value, c->type->width);
+  if (!c->type->width) set_bit(&c->buffers[1], row, value & 1);
+  set_bit(&c->buffers[0], row, !null);
+  c->nulls += null;
+  return CROSSDOCK_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------ batches --- */
+
+/* What the array of a column owns. It may be moved out of its batch and live longer, so it stands on its own. */
+typedef struct owned {
+  const crossdock_host* host;
+  const crossdock_memory* memory;
+  csv_block blocks[3];
+  const void* buffers[3];
+} owned;
+
+static void release_column(struct ArrowArray* array) {
+  owned* own = array->private_data;
+  const crossdock_host* host = own->host;
+  for (int i = 0; i < 3; i++) csv_free(own->memory, &own->blocks[i], CROSSDOCK_FREE_LENT);
+  free(own);
+  array->release = NULL;
+  host->release(host); /* last: with it the memory may go */
+}
+
+static void release_batch(struct ArrowArray* array) {
+  for (int64_t i = 0; i < array->n_children; i++)
+    if (array->children[i]->release) array->children[i]->release(array->children[i]);
+  free(array->private_data);
+  array->release = NULL;
+}
+
+/* The columns' arrays, the list of them, and the one buffer of the batch, which has no validity, are one allocation. */
+static crossdock_code make_batch(reader* r, size_t rows, crossdock_batch* out, crossdock_error* err) {
+  const size_t n = r->n_columns;
+  crossdock_batch made = {0};
+  struct ArrowArray* arrays = calloc(1, n * (sizeof *arrays + sizeof arrays) + sizeof(void*));
+  if (!arrays) return csv_no_memory(err);
+  made.array.device_type = ARROW_DEVICE_CPU;
+  made.array.device_id = -1;
+  made.array.array = (struct ArrowArray){
+      .length = (int64_t)rows, .n_buffers = 1, .release = release_batch, .private_data = arrays};
+  made.array.array.children = (struct ArrowArray**)(arrays + n);
+  made.array.array.buffers = (const void**)(made.array.array.children + n);
+  for (size_t i = 0; i < n; i++, made.array.array.n_children++) {
+    column* c = &r->columns[i];
+    owned* own = calloc(1, sizeof *own);
+    if (!own) {
+      release_batch(&made.array.array);
+      return csv_no_memory(err);
+    }
+    own->host = r->instance->host;
+    own->memory = r->instance->memory;
+    if (c->nulls == 0) csv_free(own->memory, &c->buffers[0], 0);
+    for (int b = 0; b < 3; b++) own->buffers[b] = c->buffers[b].at;
+    memcpy(own->blocks, c->buffers, sizeof own->blocks);
+    arrays[i] = (struct ArrowArray){.length = (int64_t)rows,
+                                    .null_count = (int64_t)c->nulls,
+                                    .n_buffers = c->type->parse ? 2 : 3,
+                                    .buffers = own->buffers,
+                                    .release = release_column,
+                                    .private_data = own};
+    made.array.array.children[i] = &arrays[i];
+    memset(c->buffers, 0, sizeof c->buffers);
+    c->text_bytes = c->nulls = 0;
+    own->host->retain(own->host);
+  }
+  CSV_GIVE(out, made);
   return CROSSDOCK_OK;
 }
 
 static crossdock_code next_batch(reader* r, const crossdock_call* call, crossdock_batch* out, crossdock_error* err) {
-  size_t rows;
-  crossdock_code code = add_rows(r, call, &rows, err);
-  if (code != CROSSDOCK_OK || rows == 0) return code;
-  r->room = 0;
-  r->last_rows = rows;
-  return csv_batch_make(r->instance->host, r->instance->memory, r->builders, r->columns.n, rows, out, err);
+  const size_t most_bytes = within_budget(r, call, BATCH_BYTES);
+  crossdock_code code = csv_check_cancelled(call, err);
+  size_t rows = 0;
+  for (size_t used = 0; code == CROSSDOCK_OK && rows < BATCH_ROWS && used < most_bytes; rows++) {
+    bool found;
+    code = next_record(r, call, &found, err);
+    if (code != CROSSDOCK_OK || !found) break;
+    for (size_t i = 0; code == CROSSDOCK_OK && i < r->n_columns; i++)
+      code = add(r, &r->columns[i], rows, &r->fields[i], err);
+    used += r->record_bytes;
+    use_up(r);
+  }
+  return code != CROSSDOCK_OK || rows == 0 ? code : make_batch(r, rows, out, err);
 }
 
-/* -------------------------------------------------------------------------------------------------- the stream --- */
+/* --------------------------------------------------------------------------------------------------- the stream --- */
+
+static void release_child(struct ArrowSchema* child) {
+  free(child->private_data);
+  child->release = NULL;
+}
+
+static void release_schema(struct ArrowSchema* schema) {
+  for (int64_t i = 0; i < schema->n_children; i++)
+    if (schema->children[i]->release) schema->children[i]->release(schema->children[i]);
+  free(schema->private_data);
+  schema->release = NULL;
+}
 
 static crossdock_code get_schema(crossdock_batch_stream* stream, struct ArrowSchema* out, crossdock_error* err) {
   const reader* r = stream->private_data;
-  return csv_columns_export(&r->columns, out, err);
+  struct ArrowSchema* children = calloc(r->n_columns, sizeof *children + sizeof children);
+  struct ArrowSchema schema = {.format = "+s", .name = "", .release = release_schema, .private_data = children};
+  if (!children) return csv_no_memory(err);
+  schema.children = (struct ArrowSchema**)(children + r->n_columns);
+  for (size_t i = 0; i < r->n_columns; i++, schema.n_children++) {
+    char* name = csv_copy_text(r->columns[i].name, strlen(r->columns[i].name));
+    children[i] = (struct ArrowSchema){.format = r->columns[i].type->format,
+                                       .name = name,
+                                       .flags = r->columns[i].flags,
+                                       .release = release_child,
+                                       .private_data = name};
+    schema.children[i] = &children[i];
+    if (name) continue;
+    release_schema(&schema);
+    return csv_no_memory(err);
+  }
+  *out = schema;
+  return CROSSDOCK_OK;
 }
 
 static crossdock_code get_next(crossdock_batch_stream* stream, const crossdock_call* call, crossdock_batch* out,
                                crossdock_error* err) {
   reader* r = stream->private_data;
-  locale_t before;
-  crossdock_code code;
-  /* Rows of the batch that failed are gone: there is no going on without them. */
-  if (r->failed) return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "the stream has failed before");
-  before = csv_locale_enter(r->instance);
-  code = next_batch(r, call, out, err);
-  csv_locale_leave(before);
-  r->failed = code != CROSSDOCK_OK;
+  const locale_t before = uselocale(r->instance->c_locale);
+  const crossdock_code code = next_batch(r, call, out, err);
+  uselocale(before);
   return code;
 }
 
@@ -284,54 +441,30 @@ static void release_stream(crossdock_batch_stream* stream) {
   stream->release = NULL;
 }
 
-static crossdock_code open_reader(reader* r, const crossdock_call* call, const struct ArrowSchema* schema,
-                                  crossdock_error* err) {
-  crossdock_code code;
-  r->place.line = 1;
-  csv_scanner_begin(&r->scanner, &r->input, r->options.dialect, r->options.max_field_bytes);
-  code = find_columns(r, call, schema, err);
-  if (code != CROSSDOCK_OK) return code;
-  r->builders = csv_zeroed(r->columns.n, sizeof *r->builders);
-  if (!r->builders) return csv_no_memory(err);
-  for (size_t i = 0; i < r->columns.n; i++) r->builders[i].type = r->columns.items[i].type;
-  return CROSSDOCK_OK;
-}
-
 /* What is in `input` is ours from here on, whatever comes of it. */
-static crossdock_code take_input(const crossdock_input* input, reader* r, crossdock_error* err) {
-  crossdock_source* source = input->source && input->source->release ? input->source : NULL;
-  if (input->capsules) {
-    if (input->capsules->release) input->capsules->release(input->capsules);
-    if (source) source->release(source);
-    return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "CSV is read from a source, and capsules were given");
-  }
-  if (!source) return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "CSV is read from a source, and none was given");
-  if (r) {
-    csv_input_take(&r->input, r->instance->memory, source);
-    return CROSSDOCK_OK;
-  }
-  source->release(source);
-  return csv_no_memory(err);
-}
-
-crossdock_code csv_read_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
-                             const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
-                             size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
+crossdock_code csv_open(crossdock_instance* instance, const crossdock_call* call, crossdock_str format,
+                        const crossdock_input* input, const struct ArrowSchema* schema, const crossdock_option* options,
+                        size_t n_options, crossdock_batch_stream* out, crossdock_error* err) {
   crossdock_batch_stream stream = {.get_schema = get_schema, .get_next = get_next, .release = release_stream};
-  reader* r = csv_zeroed(1, sizeof *r);
-  locale_t before;
-  crossdock_code code;
-  if (r) r->instance = instance;
-  code = take_input(input, r, err);
-  if (code == CROSSDOCK_OK) code = csv_format_check(format, err);
-  if (code == CROSSDOCK_OK) code = csv_options_read(&r->options, true, options, n_options, err);
-  if (code == CROSSDOCK_OK) {
-    before = csv_locale_enter(instance);
-    code = open_reader(r, call, schema, err);
-    csv_locale_leave(before);
+  reader* r = calloc(1, sizeof *r);
+  crossdock_code code = r ? CROSSDOCK_OK : csv_no_memory(err);
+  if (input->capsules && input->capsules->release) input->capsules->release(input->capsules);
+  if (!r) {
+    if (input->source && input->source->release) input->source->release(input->source);
+    return code;
   }
+  r->instance = instance;
+  if (input->source && input->source->release) {
+    CROSSDOCK_MOVE(&r->source, input->source);
+  } else {
+    code = csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "csv is read from a source, and none was given");
+  }
+  if (code == CROSSDOCK_OK) code = csv_read_options(&r->options, true, format, options, n_options, err);
+  if (code == CROSSDOCK_OK && schema && r->options.types.bytes)
+    code = csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "a schema and the option types were given, expected one of them");
+  if (code == CROSSDOCK_OK) code = find_columns(r, call, schema, err);
   if (code != CROSSDOCK_OK) {
-    if (r) free_reader(r);
+    free_reader(r);
     return code;
   }
   stream.private_data = r;

@@ -1,13 +1,9 @@
 /* Nothing is decoded here: a node says what it is made of, and the host makes it, on the host or on a GPU, in one pass with the
  * encodings above and below. The node's type is Float32 or Float64; its metadata is the scale, a float of that type,
  * little-endian; its one child has the integers, signed ones of as many bytes or fewer, and the nulls. */
-#include "scaled.h"
+#include "csv.h"
 
 #include <inttypes.h>
-#include <string.h>
-
-#include "error.h"
-#include "text.h"
 
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
   return CROSSDOCK_AT(array->nodes, i);

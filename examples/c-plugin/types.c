@@ -1,76 +1,91 @@
-#include "types.h"
+/* The one list of types, and text to values and back. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
 
-#include <string.h>
-
-#include "numbers.h"
-#include "times.h"
+#include "csv.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "values are copied between integers of different widths by their low bytes, which come first here"
+#error "integers are cut to their width by their low bytes, which come first here"
 #endif
 
-#define INTEGER(format, name, width) {format, name, CSV_FIXED, width, 0, false, csv_parse_int, csv_print_int}
-#define UNSIGNED(format, name, width) {format, name, CSV_FIXED, width, 0, false, csv_parse_uint, csv_print_uint}
-#define TIMESTAMP(format, unit, digits)                                                                             \
-  {format, "timestamp[" unit "]", CSV_FIXED, 8, digits, false, csv_parse_timestamp, csv_print_timestamp},           \
-      {format, "timestamp[" unit ", ", CSV_FIXED, 8, digits, true, csv_parse_timestamp, csv_print_timestamp}
-#define TIME(format, name, width, digits) {format, name, CSV_FIXED, width, digits, false, csv_parse_time, csv_print_time}
-
-static const csv_type TYPES[] = {
-    {"u", "utf8", CSV_STRINGS, 4, 0, false, NULL, NULL},
-    {"U", "large_utf8", CSV_STRINGS, 8, 0, false, NULL, NULL},
-    {"n", "null", CSV_NOTHING, 0, 0, false, NULL, NULL},
-    {"b", "bool", CSV_BITS, 0, 0, false, csv_parse_bool, csv_print_bool},
-    INTEGER("c", "int8", 1),
-    INTEGER("s", "int16", 2),
-    INTEGER("i", "int32", 4),
-    INTEGER("l", "int64", 8),
-    UNSIGNED("C", "uint8", 1),
-    UNSIGNED("S", "uint16", 2),
-    UNSIGNED("I", "uint32", 4),
-    UNSIGNED("L", "uint64", 8),
-    {"f", "float32", CSV_FIXED, 4, 0, false, csv_parse_float, csv_print_float},
-    {"g", "float64", CSV_FIXED, 8, 0, false, csv_parse_float, csv_print_float},
-    {"tdD", "date32", CSV_FIXED, 4, 0, false, csv_parse_date, csv_print_date},
-    TIME("tts", "time32[s]", 4, 0),
-    TIME("ttm", "time32[ms]", 4, 3),
-    TIME("ttu", "time64[us]", 8, 6),
-    TIME("ttn", "time64[ns]", 8, 9),
-    TIMESTAMP("tss:", "s", 0),
-    TIMESTAMP("tsm:", "ms", 3),
-    TIMESTAMP("tsu:", "us", 6),
-    TIMESTAMP("tsn:", "ns", 9),
-};
-enum { N_TYPES = sizeof TYPES / sizeof TYPES[0] };
-
-const csv_type* const csv_type_utf8 = &TYPES[0];
-
-const csv_type* csv_type_of_format(const char* format) {
-  for (int i = 0; i < N_TYPES; i++) {
-    const csv_type* type = &TYPES[i];
-    size_t bytes = strlen(type->format);
-    if (type->zoned ? strncmp(format, type->format, bytes) == 0 && format[bytes] != '\0'
-                    : strcmp(format, type->format) == 0)
-      return type;
-  }
-  return NULL;
+static bool is_word(const char* text, size_t bytes, const char* word) {
+  return csv_is((crossdock_str){text, bytes}, word);
 }
 
-const csv_type* csv_type_of_name(const char* name, size_t bytes, const char** zone, size_t* zone_bytes) {
-  *zone = NULL;
-  *zone_bytes = 0;
-  for (int i = 0; i < N_TYPES; i++) {
-    const csv_type* type = &TYPES[i];
-    /* Both "timestamp[s, UTC]" and "timestamp[s,UTC]". */
-    size_t known = strlen(type->name) - (type->zoned ? 1 : 0);
-    if (bytes < known || memcmp(name, type->name, known) != 0) continue;
-    if (!type->zoned && bytes == known) return type;
-    if (!type->zoned) continue;
-    while (known < bytes && name[known] == ' ') known++;
-    if (bytes < known + 2 || name[bytes - 1] != ']') continue;
-    *zone = name + known;
-    *zone_bytes = bytes - 1 - known;
-    return type;
+/* NUL-terminated, for strtod and its like; false where it is too long for a number, or has another character in it. */
+static bool copy_number(const char* text, size_t bytes, const char* allowed, char to[CSV_PRINTED + 1]) {
+  if (bytes == 0 || bytes > CSV_PRINTED) return false;
+  memcpy(to, text, bytes);
+  to[bytes] = '\0';
+  return strspn(to, allowed) == bytes;
+}
+
+static bool parse_bool(const csv_type* type, const char* text, size_t bytes, void* to) {
+  (void)type;
+  *(uint8_t*)to = is_word(text, bytes, "true");
+  return *(uint8_t*)to || is_word(text, bytes, "false");
+}
+
+static void print_bool(const csv_type* type, const void* value, char* to) {
+  (void)type;
+  strcpy(to, *(const uint8_t*)value ? "true" : "false");
+}
+
+static bool parse_int(const csv_type* type, const char* text, size_t bytes, void* to) {
+  const int64_t most = INT64_MAX >> (64 - 8 * type->width);
+  char digits[CSV_PRINTED + 1], *end;
+  int64_t value;
+  if (!copy_number(text, bytes, "+-0123456789", digits)) return false;
+  errno = 0;
+  value = strtoll(digits, &end, 10);
+  if (errno || *end || value > most || value < -most - 1) return false;
+  memcpy(to, &value, type->width);
+  return true;
+}
+
+static void print_int(const csv_type* type, const void* value, char* to) {
+  const int unused = (int)(64 - 8 * type->width);
+  uint64_t bits = 0;
+  memcpy(&bits, value, type->width);
+  sprintf(to, "%lld", (long long)((int64_t)(bits << unused) >> unused));
+}
+
+static bool parse_float(const csv_type* type, const char* text, size_t bytes, void* to) {
+  const bool special = is_word(text, bytes, "nan") || is_word(text, bytes, "inf") || is_word(text, bytes, "-inf");
+  char digits[CSV_PRINTED + 1], *end;
+  double value;
+  if (!copy_number(text, bytes, special ? "-naif" : "+-.0123456789eE", digits)) return false;
+  value = strtod(digits, &end);
+  if (*end || (isinf(value) && !special)) return false;
+  memcpy(to, &value, type->width);
+  return true;
+}
+
+/* The fewest digits that read back as the same value, with a point, which tells it from an integer. */
+static void print_float(const csv_type* type, const void* value, char* to) {
+  double number;
+  memcpy(&number, value, type->width);
+  for (int digits = 15; digits <= 17; digits++) {
+    sprintf(to, "%.*g", digits, number);
+    if (strtod(to, NULL) == number) break;
   }
+  if (isnan(number)) strcpy(to, "nan");
+  if (!strpbrk(to, ".en")) strcat(to, ".0");
+}
+
+const csv_type csv_types[CSV_N_TYPES] = {
+    {"u", "utf8", 4, NULL, NULL},
+    {"b", "bool", 0, parse_bool, print_bool},
+    {"c", "int8", 1, parse_int, print_int},
+    {"s", "int16", 2, parse_int, print_int},
+    {"i", "int32", 4, parse_int, print_int},
+    {"l", "int64", 8, parse_int, print_int},
+    {"g", "float64", 8, parse_float, print_float},
+};
+
+const csv_type* csv_type_of(const struct ArrowSchema* schema) {
+  for (size_t i = 0; schema->format && !schema->dictionary && i < CSV_N_TYPES; i++)
+    if (strcmp(schema->format, csv_types[i].format) == 0) return &csv_types[i];
   return NULL;
 }

@@ -1,6 +1,5 @@
 """The plugin in plain C, examples/c-plugin, against pyarrow.csv: each reads what the other writes, value by value."""
 
-import datetime
 import os
 import random
 import shutil
@@ -14,14 +13,14 @@ import pytest
 from conftest import ROOT
 from peers import differs, read, write
 
-INFERRED = {
+COLUMNS = {
     "i": pa.array([1, None, -(2**63), 2**63 - 1, 0]),
+    "i8": pa.array([-128, None, 127, 0, 1], pa.int8()),
     "f": pa.array([0.1, None, -1e300, 1 / 3, 5e-324]),
     "b": pa.array([True, False, None, True, False]),
     "s": pa.array(["", None, 'a "b", c', "two\nlines", "héé 🦀"]),
-    "d": pa.array([datetime.date(2013, 1, 31), None, datetime.date(1, 1, 1), datetime.date(9999, 12, 31), None]),
-    "t": pa.array([datetime.datetime(2013, 1, 31, 10, 0, 0, 123456), None, None, None, None], pa.timestamp("us")),
 }
+TYPES = "types=int64,int8,float64,bool,utf8"
 
 
 @pytest.fixture(scope="session")
@@ -64,57 +63,42 @@ def written(tmp_path, table):
 
 @pytest.mark.parametrize("delimiter", [",", ";", "tab"])
 def test_pyarrow_reads_what_we_write(tmp_path, through, delimiter):
-    table = pa.table(
-        INFERRED
-        | {
-            "i8": pa.array([-128, None, 127, 0, 1], pa.int8()),
-            "u64": pa.array([2**64 - 1, None, 0, 1, 2], pa.uint64()),
-            "f32": pa.array([0.1, None, 3.4028235e38, 1e-45, -0.0], pa.float32()),
-            "dictionary": pa.array(["a", None, "b", "", "a"]).dictionary_encode(),
-            "utc": pa.array([0, None, 1, -1, 10**9], pa.timestamp("ms", "UTC")),
-        }
-    )
+    table = pa.table(COLUMNS)
     out = tmp_path / "out.csv"
     through(written(tmp_path, table), out, "--to-option", f"delimiter={delimiter}")
-    plain = table.set_column(
-        table.schema.get_field_index("dictionary"), "dictionary", table["dictionary"].cast(pa.string())
-    )
-    types = {field.name: field.type for field in plain.schema}
+    types = {field.name: field.type for field in table.schema}
     got = peer_reads(out, types, delimiter="\t" if delimiter == "tab" else delimiter)
-    assert_columns(plain, got)
+    assert_columns(table, got)
 
 
 def test_we_read_what_pyarrow_writes(tmp_path, through):
-    table = pa.table(INFERRED)
+    table = pa.table(COLUMNS)
     source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
     csv.write_csv(table, source, csv.WriteOptions(quoting_style="needed"))
-    through(source, out, "--from-option", "types=d:date32,t:timestamp[us]")
+    through(source, out, "--from-option", TYPES)
     _, batches = read(out, "file")
     # Its writer quotes all texts that are not null, so that an empty one is told from a null.
     assert_columns(table, pa.Table.from_batches(batches))
 
 
-def test_all_fields_in_quotes_are_inferred_as_others_are(tmp_path, through):
+def test_all_fields_in_quotes_are_read_as_others_are(tmp_path, through):
     table = pa.table({"i": [1, 2], "f": [0.5, 1.5], "s": ["x", "1"]})
     source, out = tmp_path / "in.csv", tmp_path / "out.arrow"
     source.write_text('"i","f","s"\n"1","0.5","x"\n"2","1.5","1"\n')
-    through(source, out)
+    through(source, out, "--from-option", "types=int64,float64,utf8")
     _, batches = read(out, "file")
     assert_columns(table, pa.Table.from_batches(batches))
 
 
 def test_the_sample_is_the_same_table_to_both(tmp_path, through, sample):
     ours, out = tmp_path / "flights.csv", tmp_path / "flights.arrow"
-    through(sample, ours)
-    through(ours, out)
+    through(sample, ours, "--columns", "year,month,dep_time,tailnum,cancelled,speed_mph")
+    through(ours, out, "--from-option", "types=int16,int8,int16,utf8,bool,float64")
     schema, batches = read(out, "file")
     got = pa.Table.from_batches(batches)
     assert_columns(peer_reads(ours, {field.name: field.type for field in schema}), got)
     _, original = read(sample, "file")
-    original = pa.Table.from_batches(original)
-    for name in original.column_names:
-        want = original[name].cast(got.schema.field(name).type)
-        assert differs(want.combine_chunks(), got[name].combine_chunks()) is None, name
+    assert_columns(pa.Table.from_batches(original).select(got.column_names), got)
 
 
 def test_floats_of_any_bits_are_those_that_pyarrow_reads(tmp_path, through):

@@ -19,15 +19,9 @@ IN_ALL_FILES int failing_now(void) {
   return nth && seen == atol(nth);
 }
 
-IN_ALL_FILES void* failing_malloc(size_t bytes) {
-  void* at = failing_now() ? NULL : malloc(bytes);
+IN_ALL_FILES void* failing_calloc(size_t n, size_t bytes) {
+  void* at = failing_now() ? NULL : calloc(n, bytes);
   failing_live += at != NULL;
-  return at;
-}
-
-IN_ALL_FILES void* failing_realloc(void* old, size_t bytes) {
-  void* at = failing_now() ? NULL : realloc(old, bytes);
-  failing_live += at != NULL && old == NULL;
   return at;
 }
 
@@ -42,8 +36,7 @@ IN_ALL_FILES __attribute__((destructor)) void failing_tell(void) {
   if (getenv("CROSSDOCK_TEST_FAIL_MALLOC")) fprintf(stderr, "%ld allocations were asked for\n", (long)failing_seen);
 }
 
-#define CSV_MALLOC failing_malloc
-#define CSV_REALLOC failing_realloc
-#define CSV_FREE failing_free
+#define calloc failing_calloc
+#define free failing_free
 
 #endif

@@ -77,7 +77,7 @@ fn a_file_that_may_not_grow_is_an_error_and_leaves_nothing() {
         ("arrow", &[][..]),
         ("arrow", &["--compression", "zstd"]),
         ("arrows", &[]),
-        ("csv", &["--plugins", text(&plugin)]),
+        ("csv", &["--plugins", text(&plugin), "--columns", "year,tailnum,cancelled,speed_mph"]),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join(format!("out.{ending}"));

@@ -4,7 +4,6 @@
 mod bench;
 mod command;
 mod faults;
-mod inference;
 mod malformed;
 mod mutations;
 mod round_trips;

@@ -54,7 +54,7 @@ const ROUTES: [Route; 9] = [
     Route { name: "arrow-c-data", vias: &["arrow-c-data", "arrow-c-stream"], on_any_device: false, ..ROUTE },
     Route { name: "dlpack", vias: &["dlpack"], columns: NUMBERS, ..ROUTE },
     Route { name: "dlpack-legacy", vias: &["dlpack-legacy"], columns: NUMBERS, ..ROUTE },
-    Route { name: "csv, written", ending: "csv", on_any_device: false, ..ROUTE },
+    Route { name: "csv, written", ending: "csv", columns: NUMBERS, on_any_device: false, ..ROUTE },
     Route { name: "csv, read", from: Given::Csv, on_any_device: false, ..ROUTE },
     Route { name: "encodings", from: Given::Encodings, ..ROUTE },
     // The column of a tree is the only one, and without a name, which comes back so.
@@ -92,7 +92,9 @@ impl Route {
             let session = session(&host, Device::CPU, &CancelFlag::new());
             let (input, output) =
                 (Input::open(sample(), session.cancel_flag()), Output::create(&path, session.cancel_flag()));
-            session.conversion().run(input.unwrap(), output.unwrap()).unwrap();
+            let conversion =
+                session.conversion().columns(NUMBERS.iter().map(|name| name.to_string()).collect());
+            conversion.run(input.unwrap(), output.unwrap()).unwrap();
         }
         path
     }
