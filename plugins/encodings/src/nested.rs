@@ -6,21 +6,9 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::take::{row_width, take};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_memory::{Buffer, BufferMut};
-use crossdock_plugin_api::{Device, Result};
+use crossdock_plugin_api::Result;
 
 use crate::job::Job;
-use crate::node::Node;
-use crate::single;
-use crate::wire::scalar::Scalar;
-
-/// The one value of a scalar, made on the host and brought to the device.
-pub fn single(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
-    let stream = job.memory.default_stream(Device::CPU)?;
-    let node = Node { raw: job.node.raw, field: job.node.field.clone(), len: 1 };
-    let on_host = Job { node, below: Vec::new(), stream: &stream, ..*job };
-    let one = single::array(&on_host, job.node.data_type(), scalar)?;
-    only(job, &batch(one)?.move_to(job.stream, job.stream.device())?)
-}
 
 /// The one value that is null.
 pub fn null(job: &Job<'_>, data_type: &DataType) -> Result<DeviceArray> {
@@ -41,12 +29,14 @@ pub fn concatenate(job: &Job<'_>, arrays: &[DeviceArray]) -> Result<DeviceArray>
     only(job, &whole.map_err(|error| error.context(job.node.raw.path()))?)
 }
 
-fn batch(array: DeviceArray) -> Result<DeviceBatch> {
+/// A batch of the array alone.
+pub fn batch(array: DeviceArray) -> Result<DeviceBatch> {
     let field = Field::new("", array.data_type().clone(), true);
     DeviceBatch::try_new(Arc::new(Schema::new(vec![field])), array.len(), vec![array])
 }
 
-fn only(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
+/// The array that is a batch's only column.
+pub fn only(job: &Job<'_>, batch: &DeviceBatch) -> Result<DeviceArray> {
     batch.column(0).cloned().ok_or_else(|| job.node.wrong("its values came to nothing"))
 }
 

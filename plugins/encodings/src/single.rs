@@ -2,7 +2,7 @@
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::DeviceArray;
-use crossdock_plugin_api::Result;
+use crossdock_plugin_api::{Device, Result};
 
 use crate::cpu::views;
 use crate::job::Job;
@@ -44,6 +44,15 @@ pub fn one(node: &Node<'_>, scalar: &Scalar<'_>, number: usize) -> Result<Option
         Scalar::List(_) => return Err(node.wrong("a value that is a list is not repeated here")),
     }
     Ok(Some(one))
+}
+
+/// The one value of a scalar, made on the host and brought to the device.
+pub fn on_device(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
+    let stream = job.memory.default_stream(Device::CPU)?;
+    let node = Node { raw: job.node.raw, field: job.node.field.clone(), len: 1 };
+    let on_host = Job { node, below: Vec::new(), stream: &stream, ..*job };
+    let one = array(&on_host, job.node.data_type(), scalar)?;
+    nested::only(job, &nested::batch(one)?.move_to(job.stream, job.stream.device())?)
 }
 
 /// The array of one value.

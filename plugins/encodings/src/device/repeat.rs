@@ -10,8 +10,8 @@ use super::{OnDevice, is_taken, room};
 use crate::job::Job;
 use crate::kinds::repeat::{DICTIONARY, RUNS, by_codes, long_data, runs_of, scalar_bytes, scalar_of};
 use crate::kinds::slots::{self, Slot};
-use crate::nested::{Rows, single};
-use crate::single::one;
+use crate::nested::Rows;
+use crate::single::{self, one};
 use crate::validity::Validity;
 
 pub(super) const KINDS: &[OnDevice] = &[
@@ -61,7 +61,7 @@ pub fn constant(job: &Job<'_>) -> Result<DeviceArray> {
     let bytes = scalar_bytes(job)?;
     let scalar = scalar_of(node, &bytes)?;
     let Some(slot) = slots::slot(node) else {
-        return Rows::first(job)?.take(job, &single(job, &scalar)?);
+        return Rows::first(job)?.take(job, &single::on_device(job, &scalar)?);
     };
     let fill = one(node, &scalar, 0)?;
     let value = fill.as_ref();

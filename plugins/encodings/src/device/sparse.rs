@@ -10,8 +10,8 @@ use super::{OnDevice, is_taken, misplaced, room};
 use crate::job::Job;
 use crate::kinds::repeat::{SPARSE, scalar_bytes, scalar_of, sparse_of};
 use crate::kinds::slots::{self, Slot};
-use crate::nested::{Rows, concatenate, single};
-use crate::single::one;
+use crate::nested::{Rows, concatenate};
+use crate::single::{self, one};
 use crate::validity::Validity;
 use crate::wire::scalar::Scalar;
 
@@ -84,5 +84,5 @@ fn rows(job: &Job<'_>, scalar: &Scalar<'_>) -> Result<DeviceArray> {
     checks.run(job.stream)?;
     let counted = counted.freeze(job.stream)?;
     let numbers = patched(job, n as u64, Source { buffer: Some(&counted), at: 0, len: n }, width)?;
-    Rows::of(numbers, width).take(job, &concatenate(job, &[values.clone(), single(job, scalar)?])?)
+    Rows::of(numbers, width).take(job, &concatenate(job, &[values.clone(), single::on_device(job, scalar)?])?)
 }

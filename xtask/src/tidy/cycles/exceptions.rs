@@ -44,6 +44,11 @@ pub const EXCEPTIONS: &[Exception] = &[
         &["write::dictionaries", "write::flatten"],
         "a dictionary's values are flattened, and may have dictionaries",
     ),
+    (
+        "plugins/encodings",
+        &["device", "device::lists", "device::repeat", "device::sparse", "kinds::lists", "kinds::repeat"],
+        "nested values are decoded by their rows on the host too, and what a node's metadata means is said with its kind",
+    ),
     ("plugins/encodings", &["job", "validity"], "a job decodes validity, which is decoded by a job"),
     (
         "python",
