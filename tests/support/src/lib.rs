@@ -1,26 +1,26 @@
 //! A host for tests: a real memory backend behind a real `crossdock_host`, and no loader, for the crates that the
 //! host crate stands on. Its ledger must be empty when a test ends: [`TestHost::assert_nothing_leaked`].
+//!
+//! And what tests of all crates share: the devices that they run on, random numbers, which part of many similar checks a run
+//! makes, and how a failed test is repeated.
+
+mod device_list;
+mod random;
+#[cfg(test)]
+mod random_tests;
+pub mod replay;
+pub mod sample;
 
 use std::ffi::{CStr, c_char, c_void};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossdock_kernel_library::find_for;
 use crossdock_memory::{Device, Host, Memory, Stream};
 use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
 
-/// The devices that are always there.
-pub const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
-
-/// The devices that every suite runs on: those that are always there, and `cuda:0` where there is a driver, real or
-/// simulated.
-pub fn devices() -> &'static [Device] {
-    static FOUND: OnceLock<Vec<Device>> = OnceLock::new();
-    FOUND.get_or_init(|| {
-        let cuda = Backend::builder().build().cuda().is_ok().then(|| Device::cuda(0));
-        DEVICES.into_iter().chain(cuda).collect()
-    })
-}
+pub use device_list::{DEVICES, devices};
+pub use random::Random;
 
 /// A backend with the devices `cpu` and `untouchable`, and a host object over it.
 pub struct TestHost {

@@ -1,0 +1,68 @@
+//! The devices that the tests run on.
+
+use std::sync::OnceLock;
+
+use crossdock_memory::Device;
+use crossdock_memory_backend::{Backend, CudaMissing};
+
+/// The devices that are always there.
+pub const DEVICES: [Device; 2] = [Device::CPU, Device::UNTOUCHABLE];
+
+/// With the value `cuda`, tests run on CUDA devices only: for runs over a driver that follow a run of the same tests on the
+/// devices that need none.
+pub const VARIABLE: &str = "CROSSDOCK_TEST_DEVICES";
+
+/// The devices that every suite runs on: those that are always there, and `cuda:0` where there is a driver, real or
+/// simulated. With `CROSSDOCK_TEST_DEVICES=cuda`, `cuda:0` alone.
+///
+/// # Panics
+///
+/// If the variable has another value, or if CUDA devices are asked for and there is no driver.
+#[allow(clippy::panic)]
+pub fn devices() -> &'static [Device] {
+    static FOUND: OnceLock<Vec<Device>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let wanted = std::env::var_os(VARIABLE).map(|value| value.to_string_lossy().into_owned());
+        let cuda = Backend::builder().build().cuda().map(|_| Device::cuda(0)).map_err(CudaMissing::clone);
+        listed(wanted.as_deref(), cuda).unwrap_or_else(|problem| panic!("{problem}"))
+    })
+}
+
+fn listed(wanted: Option<&str>, cuda: Result<Device, CudaMissing>) -> Result<Vec<Device>, String> {
+    match wanted {
+        None => Ok(DEVICES.into_iter().chain(cuda.ok()).collect()),
+        Some("cuda") => match cuda {
+            Ok(device) => Ok(vec![device]),
+            Err(missing) => Err(format!("{VARIABLE}=cuda: {missing}")),
+        },
+        Some(other) => Err(format!("{VARIABLE}={other}: expected cuda, or no such variable")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: Device = Device::cuda(0);
+
+    #[test]
+    fn without_the_variable_every_device_is_listed() {
+        assert_eq!(listed(None, Ok(GPU)).unwrap(), [Device::CPU, Device::UNTOUCHABLE, GPU]);
+        assert_eq!(listed(None, Err(CudaMissing::Library)).unwrap(), DEVICES);
+    }
+
+    #[test]
+    fn cuda_lists_cuda_alone_and_fails_without_a_driver() {
+        assert_eq!(listed(Some("cuda"), Ok(GPU)).unwrap(), [GPU]);
+        let problem = listed(Some("cuda"), Err(CudaMissing::Library)).unwrap_err();
+        assert!(problem.contains("libcuda.so was not found"), "{problem}");
+    }
+
+    #[test]
+    fn an_unknown_value_is_an_error() {
+        for value in ["", "cpu", "CUDA", "cuda:0"] {
+            let problem = listed(Some(value), Ok(GPU)).unwrap_err();
+            assert!(problem.contains("expected cuda"), "{problem}");
+        }
+    }
+}

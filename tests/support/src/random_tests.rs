@@ -1,0 +1,27 @@
+//! Beside the generator and not in its file, which other crates include.
+
+use crate::Random;
+
+#[test]
+fn numbers_are_those_of_splitmix64() {
+    let mut random = Random::new(1_234_567);
+    let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+    assert_eq!([(); 3].map(|()| random.word()), expected);
+}
+
+#[test]
+fn several_seeds_depend_on_their_order() {
+    let first = |seeds: &[u64]| Random::of(seeds).word();
+    assert_eq!(first(&[1, 2]), first(&[1, 2]));
+    assert_ne!(first(&[1, 2]), first(&[2, 1]));
+    assert_ne!(first(&[0, 0]), first(&[0]));
+}
+
+#[test]
+fn picks_stay_inside_their_list() {
+    let mut random = Random::new(1);
+    assert!((0..1000).all(|_| random.below(3) < 3));
+    assert_eq!(random.below(0), 0);
+    assert_eq!(*random.pick(&[7]), 7);
+    assert_eq!(random.bytes(13).len(), 13);
+}

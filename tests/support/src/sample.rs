@@ -1,0 +1,117 @@
+//! Which of many similar checks a run makes.
+//!
+//! Without `CROSSDOCK_TEST_SAMPLE` every check is made. With a number in it, which the short tier of the tests sets, each
+//! test that has many similar checks makes a part of them. The number selects the part: `n` consecutive numbers select every
+//! check of a test that makes one in `n`.
+
+/// The name of the variable.
+pub const VARIABLE: &str = "CROSSDOCK_TEST_SAMPLE";
+
+/// The number that selects the sample; `None` where every check is made.
+///
+/// # Panics
+///
+/// If the variable is no number, so that a mistake in it does not pass for another sample.
+#[allow(clippy::panic)]
+pub fn number() -> Option<u64> {
+    let text = std::env::var_os(VARIABLE)?;
+    let number = text.to_str().and_then(|text| text.parse().ok());
+    Some(number.unwrap_or_else(|| panic!("{VARIABLE}={}: expected a number", text.display())))
+}
+
+/// Whether the check with this name is made, where one in `one_in` is.
+pub fn picks(key: &str, one_in: u64) -> bool {
+    number().is_none_or(|number| residue(number, key, 0, one_in) == 0)
+}
+
+/// The indices of those of `len` checks that are made, where one in `one_in` is: never none, unless `len` is 0. `key` is the
+/// name of the list, so that lists of the same length do not always have the same part selected.
+pub fn indices(key: &str, len: usize, one_in: u64) -> Vec<usize> {
+    match number() {
+        Some(number) => selected(number, key, len, one_in),
+        None => (0..len).collect(),
+    }
+}
+
+/// A range of consecutive numbers out of `cases`, which are those of checks that are numbered: one in `one_in`.
+pub fn range(cases: u64, one_in: u64) -> std::ops::Range<u64> {
+    number().map_or(0..cases, |number| window(number, cases, one_in))
+}
+
+fn window(number: u64, cases: u64, one_in: u64) -> std::ops::Range<u64> {
+    let (one_in, turn) = (one_in.max(1), number % one_in.max(1));
+    cases * turn / one_in..cases * (turn + 1) / one_in
+}
+
+/// One of `len` checks, or all of them where every check is made.
+pub fn one_of(key: &str, len: usize) -> Vec<usize> {
+    indices(key, len, len as u64)
+}
+
+fn selected(number: u64, key: &str, len: usize, one_in: u64) -> Vec<usize> {
+    // As many consecutive indices as residues, so that one of them is selected.
+    let one_in = one_in.min(len as u64);
+    (0..len).filter(|index| residue(number, key, *index as u64, one_in) == 0).collect()
+}
+
+/// Grows by 1 with the number, so that `one_in` consecutive numbers reach 0 once.
+fn residue(number: u64, key: &str, index: u64, one_in: u64) -> u64 {
+    let one_in = one_in.max(1);
+    (hash(key) % one_in + number % one_in + index % one_in) % one_in
+}
+
+/// FNV-1a: the same in every release of the compiler, unlike the standard library's.
+fn hash(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn consecutive_numbers_select_every_check_once() {
+        for key in ["", "a", "cuMemcpyAsync", "NULL_DROPPED"] {
+            for first in [0, 17, u64::MAX - 20] {
+                let made = (first..first + 8).filter(|number| residue(*number, key, 0, 8) == 0).count();
+                assert_eq!(made, 1, "{key} from {first}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_sample_of_a_list_is_never_empty_and_samples_make_up_the_list() {
+        for len in 1..40 {
+            let samples = (0..8).map(|number| selected(number, "key", len, 8));
+            let samples: Vec<_> = samples.inspect(|sample| assert!(!sample.is_empty(), "{len}")).collect();
+            assert!(samples.iter().all(|sample| sample.len() <= len.div_ceil(8.min(len))), "{samples:?}");
+            let all: BTreeSet<_> = samples.concat().into_iter().collect();
+            assert_eq!(all, (0..len).collect());
+        }
+        assert!(selected(3, "key", 0, 8).is_empty());
+    }
+
+    #[test]
+    fn ranges_of_consecutive_numbers_make_up_all_cases() {
+        for (cases, one_in) in [(2500, 8), (7, 3), (1, 1)] {
+            let ranges = (0..one_in).flat_map(|number| window(number, cases, one_in));
+            assert_eq!(ranges.collect::<Vec<_>>(), (0..cases).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn one_of_a_list_is_one() {
+        assert_eq!(selected(5, "key", 9, 9).len(), 1);
+        assert_eq!(selected(5, "key", 1, 1), [0]);
+    }
+
+    #[test]
+    fn different_keys_have_different_turns() {
+        let keys: Vec<_> = (0..64).map(|n| format!("key {n}")).collect();
+        let made = keys.iter().filter(|key| residue(1, key, 0, 8) == 0).count();
+        assert!((2..=20).contains(&made), "{made} of 64");
+    }
+}
