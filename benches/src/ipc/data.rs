@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
 use crossdock_memory::BufferMut;
 use crossdock_plugin_api::{ByteSink, ByteSource, CallSettings, Device, Error, Options, Sink, Source};
+use crossdock_test_support::Random;
 
 use super::bench::Bench;
 use crate::Result;
@@ -56,12 +57,9 @@ pub fn batch(bench: &Bench) -> Result<DeviceBatch> {
 
 /// The values of a column.
 pub fn fill(to: &mut [u8], seed: u64) {
-    let mut state = 0x9E37_79B9_7F4A_7C15u64.wrapping_mul(seed) | 1;
+    let mut random = Random::new(seed);
     for word in to.chunks_exact_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&(state % 5_000).to_le_bytes());
+        word.copy_from_slice(&(random.word() % 5_000).to_le_bytes());
     }
 }
 

@@ -1,6 +1,8 @@
 //! Eight threads on one host: sessions opened and closed, reads and conversions cancelled at any moment, pipes that end
 //! early, batches that die on other threads, hosts that end while others work. At the end nothing is alive, nothing
 //! hangs. `CROSSDOCK_STRESS` asks for more rounds, `CROSSDOCK_STRESS_SEED` for others.
+//!
+//! It needs a process of its own: it ends the process when nothing moves for two minutes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -16,7 +18,8 @@ use crossdock::{Host, ReadOptions, Session};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{CancelFlag, Device, Options, Validate};
-use crossdock_tests::stress::{Choices, Progress, setting};
+use crossdock_test_support::Random;
+use crossdock_tests::stress::{Progress, setting};
 use crossdock_tests::{built, sample};
 
 const THREADS: u64 = 8;
@@ -45,7 +48,7 @@ fn pipe(bytes: &Arc<Vec<u8>>, sent: usize, cancel: &CancelFlag) -> Input {
     Input::Pipe(Arc::new(PipeSource::new(file, "a pipe".into(), cancel.clone())))
 }
 
-fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c: &mut Choices) -> bool {
+fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c: &mut Random) -> bool {
     let own;
     // Some bring a host of their own, which ends with the round.
     let host = if c.below(8) == 0 {
@@ -60,18 +63,18 @@ fn round(host: &Host, bytes: &Arc<Vec<u8>>, graves: &Sender<Vec<DeviceBatch>>, c
     let session =
         host.session().device(device).validate(validate).cancel_flag(cancel.clone()).open().unwrap();
     if c.below(2) == 0 {
-        cancel_some_time(cancel.clone(), c.below(2_000_000));
+        cancel_some_time(cancel.clone(), c.below(2_000_000) as u64);
     }
     let input = match c.below(4) {
         0 => Input::open(sample(), &cancel).unwrap(),
         1 => Input::bytes(bytes.to_vec()),
         2 => pipe(bytes, bytes.len(), &cancel),
-        _ => pipe(bytes, c.below(bytes.len() as u64) as usize, &cancel),
+        _ => pipe(bytes, c.below(bytes.len()), &cancel),
     };
     if c.below(2) == 0 { read(&session, input, graves, c) } else { convert(&session, input, c) }
 }
 
-fn read(session: &Session, input: Input, graves: &Sender<Vec<DeviceBatch>>, c: &mut Choices) -> bool {
+fn read(session: &Session, input: Input, graves: &Sender<Vec<DeviceBatch>>, c: &mut Random) -> bool {
     let Ok(mut reader) = session.read(input, &ReadOptions::default()) else { return false };
     let (mut batches, mut whole) = (Vec::new(), false);
     // Some leave off in the middle.
@@ -96,10 +99,10 @@ fn read(session: &Session, input: Input, graves: &Sender<Vec<DeviceBatch>>, c: &
     whole
 }
 
-fn convert(session: &Session, input: Input, c: &mut Choices) -> bool {
+fn convert(session: &Session, input: Input, c: &mut Random) -> bool {
     let sink = VecSink::new();
-    let compression = ["none", "lz4", "zstd"][c.below(3) as usize];
-    let to = ["arrow-ipc-file", "arrow-ipc-stream"][c.below(2) as usize];
+    let compression = ["none", "lz4", "zstd"][c.below(3)];
+    let to = ["arrow-ipc-file", "arrow-ipc-stream"][c.below(2)];
     let mut conversion = session.conversion().to(to);
     for via in ["arrow-c-device", "arrow-c-device-stream", "arrow-c-stream"] {
         if c.below(4) == 0 {
@@ -122,7 +125,7 @@ fn nothing_hangs_and_nothing_is_left_whoever_cancels_and_wherever_things_die() {
         let (host, bytes, graves, progress) = (host.clone(), bytes.clone(), graves.clone(), progress.clone());
         std::thread::spawn(move || {
             let one = |n: u64| {
-                let done = round(&host, &bytes, &graves, &mut Choices::of(seed, thread, n));
+                let done = round(&host, &bytes, &graves, &mut Random::of(&[seed, thread, n]));
                 progress.one_more();
                 u64::from(done)
             };

@@ -3,6 +3,8 @@
 //! refusals. At the end nothing is alive, and no file is open that is not a plugin's for good.
 //!
 //! `CROSSDOCK_STRESS_SECONDS` says for how long, `CROSSDOCK_STRESS_SEED` with which choices.
+//!
+//! It needs a process of its own: it counts the files that the process has open, and ends it when nothing moves.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -23,7 +25,8 @@ use crossdock::{Error, Host, ReadOptions, Session};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::Device;
-use crossdock_tests::stress::{Choices, Progress, setting};
+use crossdock_test_support::Random;
+use crossdock_tests::stress::{Progress, setting};
 use crossdock_tests::{built, built_file, sample, sample_tree};
 
 const THREADS: u64 = 64;
@@ -94,8 +97,8 @@ impl Stage {
         self.folder.path().join("plugins")
     }
 
-    fn place(&self, c: &mut Choices) -> PathBuf {
-        self.plugins().join(c.one_of(&PLACES))
+    fn place(&self, c: &mut Random) -> PathBuf {
+        self.plugins().join(c.pick(&PLACES))
     }
 
     /// In the place of whatever is there, from one moment to the next.
@@ -110,14 +113,14 @@ impl Stage {
     }
 
     /// Somebody installs, upgrades, breaks or removes something.
-    fn change(&self, c: &mut Choices) {
+    fn change(&self, c: &mut Random) {
         let place = self.place(c);
-        let copy = c.one_of(&self.copies).clone();
+        let copy = c.pick(&self.copies).clone();
         match c.below(12) {
             0..6 => self.put(|fresh| fs::hard_link(&copy, fresh), &place),
             6 => self.put(|fresh| symlink(&copy, fresh), &place),
             7 => self.put(|fresh| symlink("nowhere", fresh), &place),
-            8 => self.put(|fresh| fs::hard_link(c.one_of(&self.junk), fresh), &place),
+            8 => self.put(|fresh| fs::hard_link(c.pick(&self.junk), fresh), &place),
             // Fails where something is, or nothing.
             9 => _ = fs::create_dir(&place).or_else(|_| fs::remove_dir(&place)),
             10 => {
@@ -181,7 +184,7 @@ struct Done {
     tensors: AtomicU64,
 }
 
-fn host(stage: &Stage, backend: &Backend, policy: Policy, c: &mut Choices) -> Option<Host> {
+fn host(stage: &Stage, backend: &Backend, policy: Policy, c: &mut Random) -> Option<Host> {
     let mut builder = Host::builder().backend(backend.clone()).search(Search::nowhere());
     builder = builder.threads(2).policy(policy);
     for _ in 0..c.below(3) {
@@ -195,7 +198,7 @@ fn host(stage: &Stage, backend: &Backend, policy: Policy, c: &mut Choices) -> Op
 }
 
 impl Work {
-    fn policy(&self, c: &mut Choices) -> Policy {
+    fn policy(&self, c: &mut Random) -> Policy {
         match c.below(16) {
             // Bytes are copied, hashed and loaded from the copy.
             0 => Policy { allow: Some(self.allowed.clone()), ..Policy::default() },
@@ -204,7 +207,7 @@ impl Work {
         }
     }
 
-    fn round(&self, c: &mut Choices) {
+    fn round(&self, c: &mut Random) {
         match c.below(8) {
             0 => self.stage.change(c),
             1 => {
@@ -233,7 +236,7 @@ impl Work {
         }
     }
 
-    fn work_with(&self, host: &Host, c: &mut Choices) {
+    fn work_with(&self, host: &Host, c: &mut Random) {
         for candidate in &host.catalog().candidates {
             if let Err(refused) = &candidate.metadata {
                 self.stage.refused(refused);
@@ -246,7 +249,7 @@ impl Work {
                 }
             }
         }
-        let device = *c.one_of(&[Device::CPU, Device::UNTOUCHABLE]);
+        let device = *c.pick(&[Device::CPU, Device::UNTOUCHABLE]);
         let session = host.session().device(device).open().unwrap();
         let sample = || Input::open(sample(), session.cancel_flag()).unwrap();
         let (done, count) = match c.below(8) {
@@ -261,7 +264,7 @@ impl Work {
         }
     }
 
-    fn read(&self, session: &Session, input: Input, c: &mut Choices) -> Result<(), Error> {
+    fn read(&self, session: &Session, input: Input, c: &mut Random) -> Result<(), Error> {
         let mut reader = session.read(input, &ReadOptions::default())?;
         let mut batches = Vec::new();
         for _ in 0..c.below(12) {
@@ -275,24 +278,23 @@ impl Work {
     }
 
     /// They outlive the reader, mostly the session, and some the host.
-    fn bury(&self, batches: Vec<DeviceBatch>, c: &mut Choices) {
+    fn bury(&self, batches: Vec<DeviceBatch>, c: &mut Random) {
         if c.below(2) == 0 {
             self.graves.send(batches).unwrap();
         }
     }
 }
 
-fn convert(session: &Session, input: Input, c: &mut Choices) -> Result<(), Error> {
+fn convert(session: &Session, input: Input, c: &mut Random) -> Result<(), Error> {
     let mut conversion = session.conversion().to("arrow-ipc-stream");
     if c.below(2) == 0 {
-        conversion =
-            conversion.via(*c.one_of(&["arrow-c-device", "arrow-c-device-stream", "arrow-c-stream"]));
+        conversion = conversion.via(*c.pick(&["arrow-c-device", "arrow-c-device-stream", "arrow-c-stream"]));
     }
     conversion.run(input, Output::Memory(VecSink::new())).map(drop)
 }
 
 /// What a tree holds, or what it does after it went out and in again.
-fn decoded(session: &Session, c: &mut Choices) -> Result<DeviceBatch, Error> {
+fn decoded(session: &Session, c: &mut Random) -> Result<DeviceBatch, Error> {
     static TREE: LazyLock<Vec<u8>> = LazyLock::new(sample_tree);
     let mut reader = session.read(Input::bytes(TREE.clone()), &ReadOptions::default())?;
     let Some(mut batch) = reader.next()? else { panic!("a tree without a batch") };
@@ -324,13 +326,13 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     let backend = Backend::builder().untouchable(true).build();
     let stage = Stage::new();
     let allowed = stage.allowed();
-    let first = host(&stage, &backend, Policy::default(), &mut Choices::of(seed, THREADS, 0));
+    let first = host(&stage, &backend, Policy::default(), &mut Random::of(&[seed, THREADS, 0]));
     // Whatever comes with the first of all this and stays, as a driver's files.
     let whole = Host::builder().backend(backend.clone()).plugins(built()).build().unwrap();
     for device in [Device::CPU, Device::UNTOUCHABLE] {
         let session = whole.session().device(device).open().unwrap();
         tensors(&session, Input::open(sample(), session.cancel_flag()).unwrap()).unwrap();
-        decoded(&session, &mut Choices::of(seed, THREADS, 2)).unwrap();
+        decoded(&session, &mut Random::of(&[seed, THREADS, 2])).unwrap();
     }
     drop(whole);
     let before = open_files();
@@ -346,7 +348,7 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
         let (work, progress) = (work.clone(), progress.clone());
         std::thread::spawn(move || {
             for n in (0..).take_while(|n| *n < FEWEST_ROUNDS || Instant::now() < end) {
-                work.round(&mut Choices::of(seed, thread, n));
+                work.round(&mut Random::of(&[seed, thread, n]));
                 progress.one_more();
             }
         })
@@ -375,7 +377,7 @@ fn plugins_that_come_and_go_under_64_threads_are_used_or_refused_and_nothing_is_
     let input = || Input::open(sample(), session.cancel_flag()).unwrap();
     let read: Result<Vec<_>, _> = session.read(input(), &ReadOptions::default()).unwrap().collect();
     assert_eq!(read.unwrap().iter().map(DeviceBatch::len).sum::<usize>(), SAMPLE_ROWS);
-    let mut choices = Choices::of(seed, THREADS, 1);
+    let mut choices = Random::of(&[seed, THREADS, 1]);
     for _ in 0..4 {
         convert(&session, input(), &mut choices).unwrap();
         decoded(&session, &mut choices).unwrap();

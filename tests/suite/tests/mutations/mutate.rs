@@ -1,7 +1,9 @@
 //! Bytes, changed.
 
+use crossdock_test_support::Random;
+
 /// One case's random choices: the same for the same seed and case.
-pub struct Mutator(u64);
+pub struct Mutator(Random);
 
 /// What reads as an extreme length, offset, count or id.
 const EXTREMES: [i64; 18] = [
@@ -27,33 +29,24 @@ const EXTREMES: [i64; 18] = [
 
 impl Mutator {
     pub fn of_case(seed: u64, case: u64) -> Self {
-        let mut mutator = Self((seed << 32 ^ case).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| _ = mutator.next());
-        mutator
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        Self(Random::of(&[seed, case]))
     }
 
     /// Below `n`.
     pub fn below(&mut self, n: usize) -> usize {
-        (self.next() >> 11) as usize % n.max(1)
+        self.0.below(n)
     }
 
     pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
+        self.0.one_in(n)
     }
 
     pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
+        *self.0.pick(list)
     }
 
     pub fn pick<'a>(&mut self, seeds: &'a [(String, Vec<u8>)]) -> (&'a str, &'a [u8]) {
-        let (name, bytes) = &seeds[self.below(seeds.len())];
+        let (name, bytes) = self.0.pick(seeds);
         (name, bytes)
     }
 
@@ -77,7 +70,7 @@ impl Mutator {
         let at = self.place(bytes.len());
         match self.below(16) {
             0..=3 => bytes[at] ^= 1 << self.below(8),
-            4 => bytes[at] = self.next() as u8,
+            4 => bytes[at] = self.0.word() as u8,
             // A number, where numbers lie.
             5..=11 => {
                 let width = self.of(&[1, 2, 4, 4, 8, 8]);

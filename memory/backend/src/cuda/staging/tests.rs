@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossdock_plugin_api::Device;
+use crossdock_test_support::Random;
 
 use super::*;
 use crate::cuda::context::{Entered, Gpu};
@@ -96,15 +97,7 @@ impl Drop for Rig {
 
 /// Bytes that differ from place to place.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut out = vec![0; bytes];
-    for word in out.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-    }
-    out
+    Random::new(seed).bytes(bytes)
 }
 
 fn assert_all_back(ring: &Ring) {
