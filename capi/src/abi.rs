@@ -1,4 +1,4 @@
-//! The structs of `include/crossdock-host.h`, field by field. The header says what each field means; `tests/layout.rs`
+//! The structs of `include/crossdock-host.h`, field by field. The header says what each field means; `tests/cpu/header.rs`
 //! proves that the two agree to the byte.
 #![allow(missing_docs)]
 

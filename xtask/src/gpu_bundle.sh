@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test programs of this bundle and the tests of the Python package, and prints a table; results.json beside it has
 # the same.
-#   run.sh [NAME...]      only programs whose name begins with one of these; the package's tests are called python
+#   run.sh [NAME...]      only programs whose name, FOLDER/PROGRAM, begins with one of these; the package's tests are called python
 #   PYTHON                the interpreter for the package: python3
 #   CROSSDOCK_WRAP        put before each program: "compute-sanitizer --tool memcheck --error-exitcode 99"
 #   CROSSDOCK_RESULTS     where results.json goes
@@ -21,9 +21,11 @@ separator=""
 printf '{"tests": [' > "$results"
 printf '%-48s %8s %8s %8s %8s\n' program passed failed skipped seconds
 while IFS=$'\t' read -r program folder; do
+  # Programs of several packages have the same name.
+  title="$folder/${program%-*}"
   if [ $# -gt 0 ]; then
     wanted=""
-    for name in "$@"; do case "$program" in "$name"*) wanted=1 ;; esac; done
+    for name in "$@"; do case "$title" in "$name"*) wanted=1 ;; esac; done
     [ -n "$wanted" ] || continue
   fi
   log="$logs/$program"
@@ -41,9 +43,9 @@ while IFS=$'\t' read -r program folder; do
   [ "$code" = 0 ] || failed=1
   # A program that ended without saying how many tests failed did not end well.
   [ "$code" = 0 ] || [ "$bad" != 0 ] || bad="exit $code"
-  printf '%-48s %8s %8s %8s %8s\n' "${program%-*}" "$passed" "$bad" "$skipped" "$seconds"
+  printf '%-48s %8s %8s %8s %8s\n' "$title" "$passed" "$bad" "$skipped" "$seconds"
   printf '%s{"program": "%s", "exit": %d, "passed": %d, "failed": "%s", "skipped": %d, "seconds": %s}' \
-    "$separator" "$program" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
+    "$separator" "$title" "$code" "$passed" "$bad" "$skipped" "$seconds" >> "$results"
   separator=", "
   if [ "$code" != 0 ]; then grep -aE 'panicked at|^error|FAILED|ERROR SUMMARY|========= ' -A4 "$log" | head -60 | sed 's/^/    /'; fi
 done < "$here/unpacked/tests.txt"

@@ -350,17 +350,3 @@ pub fn value_bytes(host: &TestHost, batch: &DeviceBatch, column: usize) -> Vec<u
 pub fn metadata_of<'a>(field: &'a Field, key: &str) -> Option<&'a str> {
     field.metadata().get(key).map(String::as_str)
 }
-
-/// Numbers without a pattern.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n.max(1)
-    }
-
-    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| self.below(256) as u8).collect()
-    }
-}

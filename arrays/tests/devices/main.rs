@@ -1,0 +1,13 @@
+//! What works the same on every device.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod concatenate;
+mod every_type;
+mod launches;
+mod lifetimes;
+mod printing;
+mod take;
+mod validation;

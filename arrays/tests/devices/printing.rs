@@ -1,0 +1,41 @@
+//! What people see.
+
+use std::sync::Arc;
+
+use crate::common::{Dock, samples};
+use arrow_array::{ArrayRef, Float64Array, StringArray, TimestampSecondArray};
+use crossdock_arrays::format_batch;
+use crossdock_test_support::devices;
+
+#[test]
+fn a_batch_prints_as_a_table_on_any_device() {
+    let dock = Dock::new();
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from(vec![Some("one"), None, Some("a\nb")])),
+        Arc::new(Float64Array::from(vec![1.5, -0.0, f64::NAN])),
+        Arc::new(TimestampSecondArray::from(vec![0, 86_399, -1])),
+    ];
+    for device in devices().iter().copied() {
+        let stream = dock.host.stream(device);
+        let batch = dock.batch(&columns).move_to(&stream, device).unwrap();
+        let expected = "\
+a     b        c
+Utf8  Float64  Timestamp(s)
+one   1.5      1970-01-01T00:00:00
+null  -0       1970-01-01T23:59:59
+... 1 more rows
+";
+        assert_eq!(format_batch(&batch, 2, &stream).unwrap(), expected);
+        assert!(format_batch(&batch, 9, &stream).unwrap().contains("a\u{fffd}b"));
+    }
+}
+
+#[test]
+fn every_type_prints() {
+    let dock = Dock::new();
+    for array in &samples::all() {
+        let text = format_batch(&dock.batch(std::slice::from_ref(array)), 20, &dock.cpu).unwrap();
+        assert_eq!(text.lines().count(), 2 + array.len(), "{text}");
+        assert!(!text.contains("broken"), "{text}");
+    }
+}

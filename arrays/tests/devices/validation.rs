@@ -1,0 +1,247 @@
+//! Full validation: everything sound passes, and each broken rule is named with its column, on every device.
+
+use std::sync::Arc;
+
+use crate::common::{Dock, samples};
+use arrow_schema::{DataType, Field, Schema, UnionFields, UnionMode};
+use crossdock_arrays::{DeviceArray, DeviceBatch, Level, Result, validate};
+use crossdock_memory::{Buffer, Stream};
+use crossdock_test_support::devices;
+
+/// Bytes on the stream's device.
+fn buffer(stream: &Stream, bytes: &[u8]) -> Option<Buffer> {
+    let fill = |to: &mut [u8]| {
+        to.copy_from_slice(bytes);
+        Ok(())
+    };
+    Some(stream.memory().alloc_with(stream, bytes.len(), fill).unwrap().freeze(stream).unwrap())
+}
+
+fn i32s(stream: &Stream, values: &[i32]) -> Option<Buffer> {
+    buffer(stream, &values.iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<u8>>())
+}
+
+fn array(t: DataType, len: usize, buffers: Vec<Option<Buffer>>, children: Vec<DeviceArray>) -> DeviceArray {
+    DeviceArray::try_new(t, len, 0, None, buffers, children, None).unwrap()
+}
+
+fn numbers(stream: &Stream, n: usize) -> DeviceArray {
+    array(DataType::Int32, n, vec![None, i32s(stream, &vec![7; n])], vec![])
+}
+
+fn check(column: DeviceArray, stream: &Stream) -> Result<()> {
+    let schema = Arc::new(Schema::new(vec![Field::new("c", column.data_type().clone(), true)]));
+    let batch = DeviceBatch::try_new(schema, column.len(), vec![column]).unwrap();
+    validate(&batch, Level::Full, stream)
+}
+
+/// Makes a column on each device and expects `message` of its validation.
+fn refused(message: &str, column: impl Fn(&Stream) -> DeviceArray) {
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let stream = dock.host.stream(device);
+        let error = check(column(&stream), &stream).unwrap_err();
+        assert_eq!(error.message(), message, "{device}");
+    }
+    dock.host.assert_nothing_leaked();
+}
+
+#[test]
+fn every_sample_and_its_slices_are_valid_on_every_device() {
+    let dock = Dock::new();
+    for array in &samples::all() {
+        for device in devices().iter().copied() {
+            let stream = dock.host.stream(device);
+            let batch = dock.batch(std::slice::from_ref(array)).move_to(&stream, device).unwrap();
+            for (offset, len) in [(0, 11), (3, 5), (0, 0), (10, 1)] {
+                let checked = validate(&batch.slice(offset, len).unwrap(), Level::Full, &stream);
+                assert_eq!(checked, Ok(()), "{} {offset} {len}", array.data_type());
+            }
+        }
+    }
+}
+
+#[test]
+fn offsets_that_descend_are_refused() {
+    refused("column c[2]: the offset is 1, expected 2 to 3", |s| {
+        array(DataType::Utf8, 3, vec![None, i32s(s, &[0, 2, 1, 3]), buffer(s, b"abc")], vec![])
+    });
+}
+
+#[test]
+fn offsets_beyond_the_data_are_refused() {
+    refused("column c[3]: the offset is 4, expected 2 to 3", |s| {
+        array(DataType::Binary, 3, vec![None, i32s(s, &[0, 2, 2, 4]), buffer(s, b"abc")], vec![])
+    });
+}
+
+#[test]
+fn list_offsets_below_zero_are_refused() {
+    refused("column c[0]: the offset is -1, expected 0 to 2", |s| {
+        let list = DataType::new_list(DataType::Int32, true);
+        array(list, 1, vec![None, i32s(s, &[-1, 2])], vec![numbers(s, 2)])
+    });
+}
+
+#[test]
+fn a_value_that_splits_a_character_is_refused() {
+    refused("column c[0]: the text is not UTF-8", |s| {
+        array(DataType::Utf8, 2, vec![None, i32s(s, &[0, 2, 3]), buffer(s, "aö".as_bytes())], vec![])
+    });
+}
+
+#[test]
+fn a_null_value_may_hold_any_bytes() {
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let s = dock.host.stream(device);
+        let buffers = vec![buffer(&s, &[0b01]), i32s(&s, &[0, 1, 2]), buffer(&s, b"a\xff")];
+        assert_eq!(check(array(DataType::Utf8, 2, buffers, vec![]), &s), Ok(()));
+    }
+}
+
+#[test]
+fn a_null_count_that_the_bitmap_contradicts_is_refused() {
+    refused("column c: its null count is 1, its validity bitmap has 2", |s| {
+        let buffers = vec![buffer(s, &[0b001]), i32s(s, &[1, 2, 3])];
+        DeviceArray::try_new(DataType::Int32, 3, 0, Some(1), buffers, vec![], None).unwrap()
+    });
+}
+
+#[test]
+fn a_dictionary_key_out_of_range_is_refused_unless_it_is_null() {
+    let keys = |s: &Stream, validity: u8| {
+        let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
+        let buffers = vec![buffer(s, &[validity]), buffer(s, &[0, 1, 255])];
+        DeviceArray::try_new(t, 3, 0, None, buffers, vec![], Some(numbers(s, 2))).unwrap()
+    };
+    refused("column c[2]: the dictionary key is 255, expected 0 or more and below 2", |s| keys(s, 0b111));
+    let dock = Dock::new();
+    assert_eq!(check(keys(&dock.cpu, 0b011), &dock.cpu), Ok(()));
+}
+
+fn view(len: i32, prefix: &[u8; 4], buffer: i32, offset: i32) -> Vec<u8> {
+    [&len.to_ne_bytes()[..], prefix, &buffer.to_ne_bytes(), &offset.to_ne_bytes()].concat()
+}
+
+#[test]
+fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
+    let data = b"a text of 20 letters";
+    let wrong = [
+        view(20, b"A te", 0, 0),
+        view(20, b"a te", 0, 1),
+        view(20, b"a te", 1, 0),
+        view(-1, b"a te", 0, 0),
+        view(2, b"abc\0", 0, 0),
+    ];
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let s = dock.host.stream(device);
+        let with = |view: &[u8]| {
+            check(array(DataType::Utf8View, 1, vec![None, buffer(&s, view), buffer(&s, data)], vec![]), &s)
+        };
+        assert_eq!(with(&view(20, b"a te", 0, 0)), Ok(()));
+        for view in &wrong {
+            assert!(with(view).unwrap_err().message().starts_with("column c[0]: the view of "), "{view:?}");
+        }
+    }
+}
+
+fn union(s: &Stream, ids: &[u8], offsets: &[i32]) -> DeviceArray {
+    let fields = [Field::new("x", DataType::Int32, true), Field::new("y", DataType::Int32, true)];
+    let t = DataType::Union(UnionFields::try_new([3, 9], fields).unwrap(), UnionMode::Dense);
+    array(t, ids.len(), vec![buffer(s, ids), i32s(s, offsets)], vec![numbers(s, 2), numbers(s, 1)])
+}
+
+#[test]
+fn unknown_type_ids_and_dense_offsets_out_of_range_are_refused() {
+    refused("column c[1]: the type id is 4, expected one of 3, 9", |s| union(s, &[3, 4], &[0, 0]));
+    refused("column c[2]: the offset is 1 into child 9, which has 1 values", |s| {
+        union(s, &[3, 3, 9], &[0, 1, 1])
+    });
+}
+
+fn runs(s: &Stream, ends: &[i32], len: usize) -> DeviceArray {
+    let field = |name: &str| Arc::new(Field::new(name, DataType::Int32, name == "values"));
+    let ends = array(DataType::Int32, ends.len(), vec![None, i32s(s, ends)], vec![]);
+    let values = numbers(s, ends.len());
+    array(DataType::RunEndEncoded(field("run_ends"), field("values")), len, vec![], vec![ends, values])
+}
+
+#[test]
+fn run_ends_that_do_not_rise_or_fall_short_are_refused() {
+    refused("column c[1]: the run end is 3, expected more than 3", |s| runs(s, &[3, 3, 5], 5));
+    refused("column c[3]: the runs end at 5, expected at least 6", |s| runs(s, &[1, 3, 5], 6));
+}
+
+#[test]
+fn a_list_view_beyond_its_child_is_refused() {
+    refused("column c[1]: the list has 3 elements from 1 on, its child has 3", |s| {
+        let item = Arc::new(Field::new("item", DataType::Int32, true));
+        let buffers = vec![None, i32s(s, &[0, 1]), i32s(s, &[3, 3])];
+        array(DataType::ListView(item), 2, buffers, vec![numbers(s, 3)])
+    });
+}
+
+#[test]
+fn a_list_view_that_begins_or_counts_below_zero_is_refused() {
+    for (offset, size) in [(-1, 1), (2, -1)] {
+        refused(
+            &format!("column c[0]: the list has {size} elements from {offset} on, its child has 3"),
+            |s| {
+                let item = Arc::new(Field::new("item", DataType::Int32, true));
+                let buffers = vec![None, i32s(s, &[offset]), i32s(s, &[size])];
+                array(DataType::ListView(item), 1, buffers, vec![numbers(s, 3)])
+            },
+        );
+    }
+}
+
+/// One map of two entries, of which the second is null as a whole, or has no key.
+fn map(s: &Stream, entry_is_null: bool) -> DeviceArray {
+    let bits = || buffer(s, &[0b01]);
+    let key =
+        array(DataType::Int32, 2, vec![if entry_is_null { None } else { bits() }, i32s(s, &[1, 2])], vec![]);
+    let fields = [Field::new("key", DataType::Int32, false), Field::new("value", DataType::Int32, true)];
+    let entries = DataType::Struct(fields.into_iter().collect());
+    let validity = if entry_is_null { bits() } else { None };
+    let children = vec![key, numbers(s, 2)];
+    let rows = array(entries.clone(), 2, vec![validity], children);
+    let t = DataType::Map(Arc::new(Field::new("entries", entries, false)), false);
+    array(t, 1, vec![None, i32s(s, &[0, 2])], vec![rows])
+}
+
+#[test]
+fn a_map_with_a_null_entry_or_key_is_refused() {
+    let words = "1 entries or keys of a map are null, Arrow's maps have none";
+    refused(&format!("column c: {words}"), |s| map(s, true));
+    refused(&format!("column c: {words}"), |s| map(s, false));
+}
+
+#[test]
+fn the_path_of_a_nested_column_is_named() {
+    refused("column c.item.deep[0]: the text is not UTF-8", |s| {
+        let deep = array(DataType::Utf8, 1, vec![None, i32s(s, &[0, 1]), buffer(s, b"\xff")], vec![]);
+        let item = DataType::Struct(vec![Field::new("deep", DataType::Utf8, true)].into());
+        let item = array(item, 1, vec![None], vec![deep]);
+        let list = DataType::new_list(item.data_type().clone(), true);
+        array(list, 1, vec![None, i32s(s, &[0, 1])], vec![item])
+    });
+}
+
+#[test]
+fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let s = dock.host.stream(device);
+        let t = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Int32));
+        let keys = |validity: u8| {
+            let buffers = vec![buffer(&s, &[validity]), buffer(&s, &[9, 0, 1, 255])];
+            let whole =
+                DeviceArray::try_new(t.clone(), 4, 0, None, buffers, vec![], Some(numbers(&s, 2))).unwrap();
+            check(whole.slice(1, 3).unwrap(), &s)
+        };
+        assert_eq!(keys(0b0111), Ok(()));
+        assert!(keys(0b1011).unwrap_err().message().starts_with("column c[2]: the dictionary key is 255"));
+    }
+}

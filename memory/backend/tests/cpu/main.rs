@@ -1,0 +1,8 @@
+//! What needs no device besides memory of the host.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod books;
+mod probe;

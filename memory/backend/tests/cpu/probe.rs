@@ -1,0 +1,96 @@
+//! Looking for CUDA, with a stand-in for the driver: each case in a process of its own, since a driver is loaded once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crossdock_memory_backend::cuda::probe;
+
+/// Set in the child process.
+const CHILD: &str = "CROSSDOCK_TEST_PROBE";
+
+/// What a child reports: nothing in a process that is not one.
+#[test]
+fn probing_child() {
+    if std::env::var_os(CHILD).is_some() {
+        match probe() {
+            Ok(presence) => println!("found {presence:?}"),
+            Err(missing) => println!("missing {missing}"),
+        }
+    }
+}
+
+/// Builds the stand-in into a folder of its own, as `libcuda.so`.
+fn stand_in(name: &str, flags: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::create_dir_all(&folder).unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stand_in_driver.c");
+    let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+    cc.args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so", "-o"])
+        .arg(folder.join("libcuda.so"))
+        .arg(source)
+        .args(flags);
+    assert!(cc.status().unwrap().success(), "the C compiler did not build the stand-in driver");
+    folder
+}
+
+fn probe_with(folder: &Path, variables: &[(&str, &str)]) -> String {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", "probe::probing_child", "--nocapture"])
+        .env(CHILD, "1")
+        .env("LD_LIBRARY_PATH", folder);
+    let output = child.envs(variables.iter().copied()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let start = text.find("found ").or_else(|| text.find("missing ")).unwrap();
+    text[start..].lines().next().unwrap().to_string()
+}
+
+#[test]
+fn a_driver_that_works_is_listed_with_its_devices() {
+    let found = probe_with(&stand_in("works", &[]), &[("STAND_IN_DEVICES", "2")]);
+    assert!(found.starts_with("found CudaPresence { driver_version: (13, 0)"), "{found}");
+    for (id, memory_bytes, capability) in [(0, 1u64 << 30, "(9, 0)"), (1, 2 << 30, "(9, 1)")] {
+        let device = format!("device: Device {{ id: {id}, type: 2, reserved: 0 }}");
+        let expected = format!(
+            "{device}, name: \"Stand-in\", memory_bytes: {memory_bytes}, compute_capability: {capability}, memory_pools: true }}"
+        );
+        assert!(found.contains(&expected), "expected {expected}, got {found}");
+    }
+}
+
+#[test]
+fn a_driver_that_refuses_is_quoted_whatever_number_it_says() {
+    let folder = stand_in("refuses", &[]);
+    for (code, words) in [
+        ("803", "answered 803 to cuInit: library and kernel module differ"),
+        ("34", "answered 34 to cuInit: it is a stub library"),
+        ("123456", "answered 123456 to cuInit: look the code up"),
+        ("-1", "answered -1 to cuInit"),
+    ] {
+        let missing = probe_with(&folder, &[("STAND_IN_INIT", code)]);
+        assert!(missing.starts_with("missing ") && missing.contains(words), "{missing}");
+    }
+}
+
+#[test]
+fn a_driver_without_devices_is_no_presence() {
+    let missing = probe_with(&stand_in("empty", &[]), &[("STAND_IN_DEVICES", "0")]);
+    assert!(missing.contains("has no device; check nvidia-smi and CUDA_VISIBLE_DEVICES"), "{missing}");
+}
+
+#[test]
+fn a_driver_that_lacks_a_function_is_too_old_and_no_panic() {
+    let missing = probe_with(&stand_in("old", &["-DWITHOUT_MEMORY"]), &[]);
+    assert!(missing.contains("lacks 'cuDeviceTotalMem_v2'; install a newer NVIDIA driver"), "{missing}");
+}
+
+#[test]
+fn a_file_that_is_no_library_is_no_driver() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("junk");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("libcuda.so"), "not a library").unwrap();
+    let found = probe_with(&folder, &[]);
+    // On a machine with a driver the loader goes on and finds that one.
+    assert!(found.starts_with("found ") || found.contains("libcuda.so was not found"), "{found}");
+}

@@ -1,0 +1,6 @@
+//! What works the same on every device.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod buffers;
+mod encoded_bytes;
+mod strangers;

@@ -1,0 +1,531 @@
+//! A plugin linked in, called through nothing but the C structs, as a host would.
+
+use std::ffi::CStr;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crossdock_plugin_api::{
+    BatchStream, BatchWriter, ByteSink, ByteSource, Call, CallSettings, Capsule, Code, ColumnPlan, Device,
+    Error, Exporter, Format, Host, Importer, Input, Instance, Options, Owned, Plugin, Result, Sink, Source,
+    Verdict, abi, entry,
+};
+
+use crate::common::batch;
+
+/// A host that counts its references and offers nothing.
+#[repr(C)]
+struct CountingHost {
+    table: abi::Host,
+    references: AtomicUsize,
+}
+
+fn counting_host() -> Box<CountingHost> {
+    unsafe extern "C" fn retain(host: *const abi::Host) {
+        // SAFETY: the table is the first field of a CountingHost that outlives the test.
+        unsafe { &*host.cast::<CountingHost>() }.references.fetch_add(1, Ordering::SeqCst);
+    }
+    unsafe extern "C" fn release(host: *const abi::Host) {
+        // SAFETY: as above.
+        unsafe { &*host.cast::<CountingHost>() }.references.fetch_sub(1, Ordering::SeqCst);
+    }
+    unsafe extern "C" fn none(_: *const abi::Host, _: *const std::ffi::c_char) -> *const std::ffi::c_void {
+        std::ptr::null()
+    }
+    let table = abi::Host {
+        abi_major: abi::ABI_MAJOR,
+        abi_minor: abi::ABI_MINOR,
+        retain: Some(retain),
+        release: Some(release),
+        get_interface: Some(none),
+        ..abi::Host::new()
+    };
+    Box::new(CountingHost { table, references: AtomicUsize::new(1) })
+}
+
+/// Does what the option 'mood' says.
+struct Moody {
+    formats: Vec<Format>,
+    _host: Host,
+}
+
+impl Plugin for Moody {
+    fn create(host: Host) -> Result<Self> {
+        let format = Format::new("moody", "panics, fails or works, as asked");
+        let mut format = format.with_option("mood", "good or bad").with_option("tempo", "allegro");
+        format.magics.push((4, b"MOOD".to_vec()));
+        format.endings.push(".moody".into());
+        format.capsules.push("arrow_schema".into());
+        format.bytes = true;
+        format.device_types.push(abi::DEVICE_CPU);
+        Ok(Moody { formats: vec![format], _host: host })
+    }
+    fn importer(&self) -> Option<&dyn Importer> {
+        Some(self)
+    }
+    fn exporter(&self) -> Option<&dyn Exporter> {
+        Some(self)
+    }
+}
+
+impl Importer for Moody {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+    fn open(
+        &self,
+        _call: &Call<'_>,
+        _format: &str,
+        _input: Input,
+        _schema: Option<&abi::ArrowSchema>,
+        options: &Options,
+    ) -> Result<Box<dyn BatchStream>> {
+        match options.get("mood").unwrap_or_default() {
+            "panic" => panic!("the mood is bad"),
+            "payload" => std::panic::panic_any(PanicsOnDrop),
+            "fail" => {
+                Err(Error::bad_data("expected a good mood, got a bad one").with_details("since breakfast"))
+            }
+            "option" => Err(Error::unsupported(options.get("tempo").unwrap_or("none").to_string())),
+            _ => Ok(Box::new(Bad)),
+        }
+    }
+}
+
+struct PanicsOnDrop;
+impl Drop for PanicsOnDrop {
+    fn drop(&mut self) {
+        panic!("and again while dropped");
+    }
+}
+
+/// A stream that panics whenever it is used, and counts its end.
+struct Bad;
+static DROPPED: AtomicUsize = AtomicUsize::new(0);
+impl BatchStream for Bad {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        panic!("no schema today")
+    }
+    fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        Ok(None)
+    }
+}
+impl Drop for Bad {
+    fn drop(&mut self) {
+        DROPPED.fetch_add(1, Ordering::SeqCst);
+        panic!("not even going quietly");
+    }
+}
+
+struct Swallow(Option<Sink>);
+impl BatchWriter for Swallow {
+    fn write(&mut self, _call: &Call<'_>, batch: Owned<abi::Batch>) -> Result<Vec<Capsule>> {
+        assert!(!batch.is_released());
+        Ok(Vec::new())
+    }
+    fn finish(&mut self, _call: &Call<'_>) -> Result<Vec<Capsule>> {
+        if let Some(sink) = &mut self.0 {
+            sink.write(b"the end")?;
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl Exporter for Moody {
+    fn formats(&self) -> &[Format] {
+        &self.formats
+    }
+    fn plan(
+        &self,
+        _call: &Call<'_>,
+        _format: &str,
+        _schema: &abi::ArrowSchema,
+        from: Device,
+        _options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
+        let plan = |verdict| ColumnPlan { name: "a".into(), verdict, to: from, reason: "as it is".into() };
+        Ok(vec![
+            plan(Verdict::ZeroCopy),
+            plan(Verdict::Converted),
+            plan(Verdict::Copied),
+            plan(Verdict::Unsupported),
+        ])
+    }
+    fn begin(
+        &self,
+        _call: &Call<'_>,
+        _format: &str,
+        _schema: &abi::ArrowSchema,
+        _options: &Options,
+        sink: Option<Sink>,
+    ) -> Result<Box<dyn BatchWriter>> {
+        Ok(Box::new(Swallow(sink)))
+    }
+}
+
+static ENTRY: abi::PluginEntry = entry::<Moody>();
+
+fn instance(host: &CountingHost) -> Instance {
+    // SAFETY: the entry is linked in; every test drops its instance before its host.
+    unsafe { Instance::create(&ENTRY, &raw const host.table) }.unwrap()
+}
+
+fn open(instance: &Instance, mood: &str) -> Result<crossdock_plugin_api::BatchStreamHandle> {
+    open_as(instance, "moody", &Options::new().with("mood", mood).with("tempo", "sunny"))
+}
+
+fn open_as(
+    instance: &Instance,
+    format: &str,
+    options: &Options,
+) -> Result<crossdock_plugin_api::BatchStreamHandle> {
+    let call = CallSettings::new(Device::CPU);
+    instance.importer().unwrap().open(&call, format, Input::Capsules(vec![].into()), None, options)
+}
+
+#[test]
+fn an_error_crosses_with_code_message_and_details() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let error = open(&instance, "fail").err().unwrap();
+    assert_eq!(error.code(), Code::BAD_DATA);
+    assert_eq!(error.message(), "expected a good mood, got a bad one");
+    assert_eq!(error.details(), Some("since breakfast"));
+    assert_eq!(open(&instance, "option").err().unwrap().message(), "sunny");
+}
+
+#[test]
+fn a_format_or_an_option_that_there_is_not_never_reaches_the_plugin() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let said = |format: &str, options: &Options| {
+        let error = open_as(&instance, format, options).err().unwrap();
+        assert_eq!(error.code(), Code::INVALID_ARGUMENT);
+        error.message().to_string()
+    };
+    let panics = Options::new().with("mood", "panic");
+    assert_eq!(said("mood", &panics), "there is no format 'mood' here; expected moody");
+    let misspelt = said("moody", &panics.with("temp", "allegro"));
+    assert!(misspelt.contains("no option 'temp'") && misspelt.contains("mood, tempo"), "{misspelt}");
+    let (call, schema) = (CallSettings::new(Device::CPU), Owned::<abi::ArrowSchema>::from_default());
+    let exporter = instance.exporter().unwrap();
+    let wrong = Options::new().with("temp", "allegro");
+    assert!(exporter.plan(&call, "moody", &schema, Device::CPU, &wrong).is_err());
+    assert!(exporter.begin(&call, "moody", &schema, &wrong, None).is_err());
+}
+
+#[test]
+fn a_panic_poisons_its_instance_and_no_other() {
+    let host = counting_host();
+    let (one, other) = (instance(&host), instance(&host));
+    let first = open(&one, "panic").err().unwrap();
+    assert_eq!(first.code(), Code::PANICKED);
+    assert!(first.message().contains("the mood is bad"), "{first}");
+    let later = open(&one, "fail").err().unwrap();
+    assert_eq!(later.code(), Code::PANICKED);
+    assert!(later.message().contains("panicked earlier: the mood is bad"), "{later}");
+    assert_eq!(open(&other, "fail").err().unwrap().code(), Code::BAD_DATA);
+}
+
+#[test]
+fn a_payload_that_panics_when_dropped_does_not_escape() {
+    let host = counting_host();
+    let one = instance(&host);
+    assert_eq!(open(&one, "payload").err().unwrap().code(), Code::PANICKED);
+}
+
+#[test]
+fn releases_work_after_a_panic_and_do_not_let_one_out() {
+    let host = counting_host();
+    let one = instance(&host);
+    let before = DROPPED.load(Ordering::SeqCst);
+    let mut stream = open(&one, "works").unwrap();
+    assert_eq!(stream.schema().err().unwrap().code(), Code::PANICKED);
+    let call = CallSettings::new(Device::CPU);
+    assert_eq!(stream.next(&call).err().unwrap().code(), Code::PANICKED);
+    drop(stream);
+    assert_eq!(DROPPED.load(Ordering::SeqCst), before + 1);
+}
+
+#[test]
+fn destroy_gives_the_host_back() {
+    let host = counting_host();
+    let one = instance(&host);
+    assert_eq!(host.references.load(Ordering::SeqCst), 2);
+    drop(one);
+    assert_eq!(host.references.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn formats_cross_whole() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let formats = instance.importer().unwrap().formats().unwrap();
+    assert_eq!(formats.len(), 1);
+    assert_eq!(formats[0].magics, vec![(4, b"MOOD".to_vec())]);
+    assert!(formats[0].matches(b"....MOOD") && !formats[0].matches(b"...MOOD") && !formats[0].matches(b""));
+    assert_eq!((formats[0].endings.as_slice(), formats[0].bytes), (&[".moody".to_string()][..], true));
+    let keys: Vec<_> = formats[0].options.iter().map(|o| (o.key.as_str(), o.description.as_str())).collect();
+    assert_eq!(keys, [("mood", "good or bad"), ("tempo", "allegro")]);
+    assert!(formats[0].takes(abi::DEVICE_CPU) && !formats[0].takes(abi::DEVICE_CUDA));
+}
+
+#[test]
+fn a_plan_crosses_with_every_verdict() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let call = CallSettings::new(Device::CPU);
+    let plan = instance
+        .exporter()
+        .unwrap()
+        .plan(&call, "moody", &Owned::<abi::ArrowSchema>::from_default(), Device::cuda(3), &Options::new())
+        .unwrap();
+    let verdicts: Vec<_> = plan.iter().map(|c| c.verdict).collect();
+    assert_eq!(verdicts, [Verdict::ZeroCopy, Verdict::Converted, Verdict::Copied, Verdict::Unsupported]);
+    assert_eq!(
+        (plan[0].name.as_str(), plan[0].to, plan[0].reason.as_str()),
+        ("a", Device::cuda(3), "as it is")
+    );
+}
+
+#[test]
+fn a_null_argument_is_an_error_and_not_a_crash() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let create = ENTRY.create.unwrap();
+    // SAFETY: null is what these functions must answer with an error.
+    unsafe {
+        let mut out = std::ptr::null_mut();
+        assert_eq!(create(std::ptr::null(), &mut out, std::ptr::null_mut()), abi::INVALID_ARGUMENT);
+        assert_eq!(
+            create(&raw const host.table, std::ptr::null_mut(), std::ptr::null_mut()),
+            abi::INVALID_ARGUMENT
+        );
+        let get = ENTRY.get_interface.unwrap();
+        assert!(get(std::ptr::null_mut(), abi::IMPORTER_ID.as_ptr()).is_null());
+    }
+    drop(instance);
+    assert_eq!(host.references.load(Ordering::SeqCst), 1, "a create that failed keeps no reference");
+}
+
+#[test]
+fn an_unknown_interface_is_absent() {
+    let host = counting_host();
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: a live host, and the instance is destroyed below.
+    unsafe {
+        assert_eq!(ENTRY.create.unwrap()(&raw const host.table, &mut raw, std::ptr::null_mut()), abi::OK);
+        let get = ENTRY.get_interface.unwrap();
+        assert!(get(raw, c"crossdock.importer/2".as_ptr()).is_null());
+        assert!(!get(raw, abi::IMPORTER_ID.as_ptr()).is_null());
+        ENTRY.destroy.unwrap()(raw);
+    }
+}
+
+struct Bytes(Vec<u8>, Arc<AtomicUsize>);
+impl ByteSource for Bytes {
+    fn name(&self) -> &str {
+        "some bytes"
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.0.len() as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let rest = self.0.get(offset as usize..).unwrap_or_default();
+        let n = rest.len().min(to.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+    fn map(&self) -> Option<&[u8]> {
+        Some(&self.0)
+    }
+}
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_source_reads_to_its_end_and_its_map_outlives_it() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let source = Source::new(Arc::new(Bytes(b"cross the dock".to_vec(), dropped.clone())));
+    assert_eq!((source.name(), source.len()), ("some bytes", Some(14)));
+    let mut four = [0; 4];
+    source.read_exact_at(10, &mut four).unwrap();
+    assert_eq!(&four, b"dock");
+    let error = source.read_exact_at(12, &mut four).unwrap_err();
+    assert_eq!(error.message(), "'some bytes' is truncated: expected 4 bytes at offset 12, got 2");
+    let map = source.map().unwrap();
+    let other = map.clone();
+    drop(source);
+    drop(map);
+    assert_eq!(other.bytes(), b"cross the dock");
+    assert_eq!(dropped.load(Ordering::SeqCst), 0);
+    drop(other);
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+struct Shared(Arc<Mutex<Vec<u8>>>);
+impl ByteSink for Shared {
+    fn name(&self) -> &str {
+        "a shared vector"
+    }
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        if bytes == b"too much" { Err(Error::io("no space left")) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn a_writer_takes_its_sink_and_its_batches() {
+    let host = counting_host();
+    let instance = instance(&host);
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let call = CallSettings::new(Device::CPU);
+    let sink = Sink::new(Box::new(Shared(written.clone())));
+    let mut writer = instance
+        .exporter()
+        .unwrap()
+        .begin(&call, "moody", &Owned::<abi::ArrowSchema>::from_default(), &Options::new(), Some(sink))
+        .unwrap();
+    let released = Arc::new(AtomicUsize::new(0));
+    writer.write(&call, batch(&released)).unwrap();
+    assert_eq!(released.load(Ordering::SeqCst), 1);
+    writer.finish(&call).unwrap();
+    assert_eq!(*written.lock().unwrap(), b"the end");
+    assert_eq!(Arc::strong_count(&written), 1, "the sink was released with its writer");
+}
+
+#[test]
+fn a_failing_sink_tells_why() {
+    let mut sink = Sink::new(Box::new(Shared(Arc::default())));
+    let error = sink.write(b"too much").unwrap_err();
+    assert_eq!((error.code(), error.message()), (Code::IO, "no space left"));
+}
+
+#[test]
+fn a_capsule_releases_what_nobody_took_and_gives_it_once() {
+    let released = Arc::new(AtomicUsize::new(0));
+    let array = || {
+        let mut raw = batch(&released).into_raw();
+        // SAFETY: moved out of the batch.
+        unsafe { Owned::<abi::ArrowDeviceArray>::take(&mut raw.array) }
+    };
+    drop(Capsule::new(array()));
+    assert_eq!(released.load(Ordering::SeqCst), 1);
+    let capsule = Capsule::new(array());
+    assert_eq!(capsule.name(), c"arrow_device_array");
+    let taken = capsule.take::<abi::ArrowDeviceArray>().unwrap();
+    assert_eq!(released.load(Ordering::SeqCst), 1);
+    drop(taken);
+    assert_eq!(released.load(Ordering::SeqCst), 2);
+    let error = Capsule::new(array()).take::<abi::ArrowSchema>().err().unwrap();
+    assert_eq!(error.message(), "a capsule named 'arrow_device_array', expected 'arrow_schema'");
+    assert_eq!(released.load(Ordering::SeqCst), 3);
+    let empty = Capsule::new(Owned::<abi::ArrowSchema>::from_default());
+    assert!(empty.take::<abi::ArrowSchema>().err().unwrap().message().contains("consumed already"));
+}
+
+trait FromDefault {
+    fn from_default() -> Self;
+}
+impl FromDefault for Owned<abi::ArrowSchema> {
+    fn from_default() -> Self {
+        // SAFETY: a released schema.
+        unsafe { Owned::new(abi::ArrowSchema::default()) }
+    }
+}
+
+#[test]
+fn an_object_that_frees_itself_is_freed_by_its_function_unless_somebody_takes_it() {
+    static FREED: AtomicUsize = AtomicUsize::new(0);
+    unsafe fn free(object: NonNull<u64>) {
+        // SAFETY: made by `capsule`, freed once.
+        FREED.fetch_add(unsafe { *Box::from_raw(object.as_ptr()) } as usize, Ordering::SeqCst);
+    }
+    // SAFETY: a Box of the capsule's own, which `free` drops.
+    let capsule = || unsafe {
+        Capsule::of_self_freeing(c"dltensor", NonNull::new(Box::into_raw(Box::new(1u64))).unwrap(), free)
+    };
+    drop(capsule());
+    assert_eq!(FREED.load(Ordering::SeqCst), 1);
+    let error = capsule().take_self_freeing(c"dltensor_versioned").unwrap_err();
+    assert_eq!(error.message(), "a capsule named 'dltensor', expected 'dltensor_versioned'");
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "a capsule that was refused frees its object");
+    let object = capsule().take_self_freeing(c"dltensor").unwrap();
+    assert_eq!(FREED.load(Ordering::SeqCst), 2, "what was taken is the taker's");
+    // SAFETY: taken above.
+    unsafe { free(object.cast()) };
+    // Somebody in C takes it, and hands the capsule on.
+    let mut raw = capsule().into_raw();
+    // SAFETY: the capsule is ours, and holds a u64.
+    unsafe { free(NonNull::new((*raw.as_mut_ptr()).pointer.cast()).unwrap()) };
+    // SAFETY: as above.
+    unsafe { (*raw.as_mut_ptr()).pointer = std::ptr::null_mut() };
+    // SAFETY: a capsule under the name of what it holds, or held.
+    let error = unsafe { Capsule::from_raw(raw) }.take_self_freeing(c"dltensor").unwrap_err();
+    assert_eq!(error.message(), "the capsule 'dltensor' has been consumed already");
+    assert_eq!(FREED.load(Ordering::SeqCst), 4);
+}
+
+#[test]
+fn an_error_without_a_struct_still_has_its_code() {
+    // SAFETY: null is legal.
+    assert_eq!(unsafe { Error::io("x").write_to(std::ptr::null_mut()) }, abi::IO);
+    let mut small = abi::Error { struct_size: 8, ..abi::Error::default() };
+    // SAFETY: `struct_size` says that nothing but itself may be written.
+    assert_eq!(unsafe { Error::io("x").write_to(&mut small) }, abi::IO);
+    assert!(small.message.is_null());
+    assert_eq!(Error::check(|_| 4711).unwrap_err().code().text(), "error code 4711");
+}
+
+#[test]
+fn a_message_with_a_nul_crosses_without_it() {
+    let error = Error::check(|err| {
+        // SAFETY: `check`'s own struct.
+        unsafe { Error::io("a\0b").write_to(err) }
+    })
+    .unwrap_err();
+    assert_eq!(error.message(), "ab");
+}
+
+#[test]
+fn texts_of_the_metadata_end_at_their_nul() {
+    let meta = crossdock_plugin_api::About {
+        name: "n",
+        version: "1.2.3",
+        description: "d",
+        licence: "CC0-1.0",
+        interfaces: "crossdock.importer/1",
+        formats: "",
+        encodings: "",
+    }
+    .meta();
+    let read = |field: &[u8]| CStr::from_bytes_until_nul(field).unwrap().to_str().unwrap().to_string();
+    assert_eq!((read(&meta.name), read(&meta.version)), ("n".to_string(), "1.2.3".to_string()));
+    assert!(read(&meta.toolchain).starts_with("rustc "));
+    assert!(
+        crossdock_plugin_api::read_text(&[b'x'; 4], "name")
+            .unwrap_err()
+            .message()
+            .contains("not NUL-terminated")
+    );
+}
+
+#[test]
+fn what_a_callee_that_succeeds_has_left_in_an_error_is_released() {
+    static RELEASED: AtomicUsize = AtomicUsize::new(0);
+    unsafe extern "C" fn release(error: *mut abi::Error) {
+        // SAFETY: the struct that is released.
+        unsafe { (*error).release = None };
+        RELEASED.fetch_add(1, Ordering::SeqCst);
+    }
+    let recovered = Error::check(|err| {
+        // SAFETY: the caller's struct.
+        unsafe { (*err).release = Some(release) };
+        abi::OK
+    });
+    assert!(recovered.is_ok());
+    assert_eq!(RELEASED.load(Ordering::SeqCst), 1);
+}

@@ -1,0 +1,244 @@
+//! Dictionaries that grow, change, nest and are shared.
+
+use std::sync::Arc;
+
+use crate::common::tables::{dictionary, single};
+use crate::common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes, peer_writes_deltas};
+use arrow_array::cast::AsArray;
+use arrow_array::types::{Int8Type, Int32Type};
+use arrow_array::{
+    Array, ArrayRef, DictionaryArray, Int8Array, Int32Array, ListArray, RecordBatch, StringArray, StructArray,
+};
+use arrow_buffer::OffsetBuffer;
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrow_ipc::{FILE, STREAM};
+use crossdock_memory::Device;
+use crossdock_test_support::devices;
+
+fn encoded(keys: &[Option<i8>], values: &[Option<&str>]) -> RecordBatch {
+    let keys = Int8Array::from_iter(keys.iter().copied());
+    let values = StringArray::from_iter(values.iter().copied());
+    single(Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(values))))
+}
+
+/// The values that the rows stand for.
+fn decoded(batch: &RecordBatch) -> Vec<Option<String>> {
+    let array = batch.column(0).as_dictionary::<Int8Type>();
+    let values = array.values().as_string::<i32>();
+    let value = |key: usize| (!values.is_null(key)).then(|| values.value(key).to_string());
+    array.keys().iter().map(|key| key.and_then(|key| value(key as usize))).collect()
+}
+
+fn growing() -> Vec<RecordBatch> {
+    vec![
+        encoded(&[Some(0), Some(1), None], &[Some("a"), Some("b")]),
+        encoded(&[Some(2), Some(0), Some(3)], &[Some("a"), Some("b"), Some("c"), None]),
+        encoded(
+            &[Some(4), Some(3), Some(1)],
+            &[Some("a"), Some("b"), Some("c"), None, Some("longer than the others")],
+        ),
+    ]
+}
+
+fn changing() -> Vec<RecordBatch> {
+    vec![
+        encoded(&[Some(0), Some(1), None], &[Some("a"), Some("b")]),
+        encoded(&[Some(1), Some(0), Some(2)], &[Some("b"), Some("x"), Some("a")]),
+        encoded(&[Some(0), Some(0)], &[None]),
+        encoded(&[Some(0), Some(1), Some(1)], &[Some("x"), Some("b"), Some("z")]),
+    ]
+}
+
+fn all_decoded(batches: &[RecordBatch]) -> Vec<Vec<Option<String>>> {
+    batches.iter().map(decoded).collect()
+}
+
+#[test]
+fn deltas_are_joined_on_every_device() {
+    let batches = growing();
+    for form in FORMS {
+        let from = peer_writes_deltas(&batches, form);
+        for device in devices().iter().copied() {
+            let rig = Rig::new();
+            for how in WAYS {
+                let out = rig.convert(&from, how, device, STREAM, "none").unwrap();
+                assert_eq!(all_decoded(&peer_reads(&out)), all_decoded(&batches), "{form} {device} {how:?}");
+            }
+            rig.host.assert_nothing_leaked();
+        }
+    }
+}
+
+#[test]
+fn each_batch_has_the_dictionary_of_its_position() {
+    let batches = changing();
+    let from = peer_writes(&batches, STREAM, "none");
+    for device in devices().iter().copied() {
+        let rig = Rig::new();
+        for how in WAYS {
+            for codec in crate::common::CODECS {
+                let out = rig.convert(&from, how, device, STREAM, codec).unwrap();
+                assert_eq!(peer_reads(&out), batches, "{device} {how:?} {codec}");
+            }
+        }
+        rig.host.assert_nothing_leaked();
+    }
+}
+
+#[test]
+fn a_file_gets_one_dictionary_out_of_many() {
+    let batches = changing();
+    let from = peer_writes(&batches, STREAM, "none");
+    for device in devices().iter().copied() {
+        let rig = Rig::new();
+        let file = rig.convert(&from, How::Mapped, device, FILE, "zstd").unwrap();
+        let (schema, read) = rig.read(&file, How::Mapped, Device::CPU).unwrap();
+        let back = peer_reads(&rig.write(&schema, &read, STREAM, "none").unwrap());
+        assert_eq!(all_decoded(&back), all_decoded(&batches));
+        let values = back[3].column(0).as_dictionary::<Int8Type>().values().clone();
+        let expected = [Some("a"), Some("b"), Some("x"), None, Some("z")];
+        assert_eq!(values.as_string::<i32>().iter().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_growing_dictionary_is_written_as_deltas_and_an_equal_one_once() {
+    let rig = Rig::new();
+    let long: Vec<String> = (0..100).map(|i| format!("a rather long value, number {i}")).collect();
+    let values = |n: usize| long.iter().take(n).map(|v| Some(v.as_str())).collect::<Vec<_>>();
+    let batches: Vec<_> =
+        [60, 80, 80, 100].iter().map(|n| encoded(&[Some(*n as i8 - 1)], &values(*n))).collect();
+    let from = peer_writes(&batches, STREAM, "none");
+    for form in FORMS {
+        let out = rig.convert(&from, How::Mapped, Device::CPU, form, "none").unwrap();
+        let times = |value: &str| out.windows(value.len()).filter(|w| *w == value.as_bytes()).count();
+        assert_eq!(times("value, number 59"), 1);
+        assert_eq!(times("value, number 79"), 1);
+        assert_eq!(times("value, number 99"), 1);
+        assert_eq!(
+            all_decoded(&peer_reads(&rig.convert(&out, How::Pipe, Device::CPU, STREAM, "none").unwrap())),
+            all_decoded(&batches)
+        );
+    }
+}
+
+#[test]
+fn a_file_says_when_its_one_dictionary_is_too_large_for_the_keys() {
+    let rig = Rig::new();
+    let batch = |first: usize| {
+        let values: Vec<String> = (first..first + 100).map(|i| i.to_string()).collect();
+        encoded(&[Some(99)], &values.iter().map(|v| Some(v.as_str())).collect::<Vec<_>>())
+    };
+    let from = peer_writes(&[batch(0), batch(100)], STREAM, "none");
+    let error = rig.convert(&from, How::Mapped, Device::CPU, FILE, "none").unwrap_err();
+    assert!(
+        error.message().starts_with("field 'column': ") && error.message().contains("write a stream"),
+        "{error}"
+    );
+    rig.convert(&from, How::Mapped, Device::CPU, STREAM, "none").unwrap();
+}
+
+/// Dictionaries of lists of dictionary-encoded strings, in a struct beside a plain dictionary.
+fn nested(first: usize) -> RecordBatch {
+    let inner = dictionary(8, true, first);
+    let item = Arc::new(Field::new("item", inner.data_type().clone(), true));
+    let lists: ArrayRef = Arc::new(ListArray::new(item, OffsetBuffer::from_lengths([3, 0, 5]), inner, None));
+    let outer: ArrayRef =
+        Arc::new(DictionaryArray::<Int32Type>::new(Int32Array::from(vec![2, 0, 1, 2]), lists));
+    let fields = vec![
+        Field::new("outer", outer.data_type().clone(), true),
+        Field::new("plain", dictionary(4, false, 0).data_type().clone(), true),
+    ];
+    single(Arc::new(StructArray::new(fields.into(), vec![outer, dictionary(4, false, first / 2)], None)))
+}
+
+#[test]
+fn nested_dictionaries_change_with_what_they_are_in() {
+    let batches = [nested(0), nested(0), nested(3)];
+    let rig = Rig::new();
+    for form in FORMS {
+        // arrow-rs cannot write changing nested dictionaries itself, so the first stream is put together by batch.
+        let (mut schema, mut read) = (None, Vec::new());
+        for batch in &batches {
+            let one = rig
+                .read(&peer_writes(std::slice::from_ref(batch), STREAM, "none"), How::Mapped, Device::CPU)
+                .unwrap();
+            schema = Some(one.0);
+            read.extend(one.1);
+        }
+        let schema = schema.unwrap();
+        for how in WAYS {
+            let bytes = rig.write(&schema, &read, form, "none").unwrap();
+            let (_, back) = rig.read(&bytes, how, Device::CPU).unwrap();
+            assert_eq!(back.len(), 3);
+            for (batch, expected) in back.iter().zip(&batches) {
+                let bytes = rig.write(&schema, std::slice::from_ref(batch), STREAM, "none").unwrap();
+                let cast = |b: &RecordBatch| format!("{:?}", plain(b.column(0)));
+                assert_eq!(cast(&peer_reads(&bytes)[0]), cast(expected), "{form} {how:?}");
+            }
+        }
+    }
+}
+
+/// A nested array's rows as text, dictionaries resolved.
+fn plain(array: &ArrayRef) -> Vec<String> {
+    let rows = array.as_struct();
+    (0..rows.len())
+        .map(|i| {
+            let outer = rows.column(0).as_dictionary::<Int32Type>();
+            let list = outer.values().as_list::<i32>().value(outer.keys().value(i) as usize);
+            let inner = decoded(&single(list));
+            let beside = decoded(&single(rows.column(1).clone()))[i].clone();
+            format!("{inner:?} {beside:?}")
+        })
+        .collect()
+}
+
+#[test]
+fn a_column_of_nulls_needs_no_dictionary() {
+    let rig = Rig::new();
+    let batch = encoded(&[None, None], &[Some("never used")]);
+    let whole = peer_writes(&[batch], STREAM, "none");
+    // The dictionary is the second message: what is left has the schema and the batch.
+    let at = |n: usize| {
+        whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).nth(n).unwrap()
+    };
+    let without = [&whole[..at(1)], &whole[at(2)..]].concat();
+    let (_, batches) = rig.read(&without, How::Mapped, Device::CPU).unwrap();
+    assert_eq!(batches[0].columns()[0].dictionary().unwrap().len(), 0);
+    assert_eq!(batches[0].columns()[0].null_count(), Some(2));
+}
+
+#[test]
+fn two_columns_may_share_a_dictionary() {
+    let Some(folder) = std::env::var_os("ARROW_TEST_DATA") else {
+        return println!("skipped: ARROW_TEST_DATA is not set");
+    };
+    let rig = Rig::new();
+    for ending in ["stream", "arrow_file"] {
+        let path =
+            std::path::Path::new(&folder).join(format!("4.0.0-shareddict/generated_shared_dict.{ending}"));
+        let bytes = std::fs::read(path).unwrap();
+        let out = rig.convert(&bytes, How::Mapped, Device::CPU, FILE, "none").unwrap();
+        let (ours, theirs) = (peer_reads(&out), peer_reads(&bytes));
+        assert_eq!(
+            ours.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>(),
+            theirs.iter().map(|b| b.columns().to_vec()).collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn a_dictionary_of_a_dictionary_is_refused_by_name() {
+    let rig = Rig::new();
+    let twice = DataType::Dictionary(
+        Box::new(DataType::Int8),
+        Box::new(DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Utf8))),
+    );
+    let schema = Schema::new(vec![Field::new("twice", twice, true)]);
+    let error = rig.write(&schema, &[], FILE, "none").unwrap_err();
+    assert!(
+        error.message().starts_with("field 'twice': a dictionary whose values are dictionary-encoded"),
+        "{error}"
+    );
+}

@@ -1,0 +1,157 @@
+//! Pipes that are slow, budgets that are small, and what the exporter says beforehand.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::common::tables::{everything, small};
+use crate::common::{FORMS, How, Rig, peer_reads, peer_writes};
+use crossdock_arrays::export_schema;
+use crossdock_arrow_ipc::{FILE, STREAM};
+use crossdock_memory::{Code, Device, Result};
+use crossdock_plugin_api::{ByteSource, CallSettings, Input, Options, Plugin, Source, Verdict};
+
+/// A pipe that gives the first `open` bytes, and the rest when more are opened.
+struct Gated {
+    bytes: Vec<u8>,
+    open: Mutex<usize>,
+    opened: Condvar,
+}
+
+impl ByteSource for Gated {
+    fn name(&self) -> &str {
+        "gated"
+    }
+    fn len(&self) -> Option<u64> {
+        None
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let offset = offset as usize;
+        let mut open = self.open.lock().unwrap();
+        while *open <= offset && offset < self.bytes.len() {
+            open = self.opened.wait(open).unwrap();
+        }
+        let n = to.len().min(open.min(self.bytes.len()).saturating_sub(offset));
+        to[..n].copy_from_slice(&self.bytes[offset..offset + n]);
+        Ok(n)
+    }
+}
+
+#[test]
+fn a_batch_of_a_slow_pipe_is_handed_out_before_the_next_one_comes() {
+    let rig = Rig::new();
+    let batches = small();
+    // Where the first of two batches ends is where a stream of one batch has its end marker.
+    let first = peer_writes(&batches[..1], STREAM, "none").len() - 8;
+    let gated = Arc::new(Gated {
+        bytes: peer_writes(&batches, STREAM, "none"),
+        open: Mutex::new(first),
+        opened: Condvar::new(),
+    });
+    let settings = CallSettings::new(Device::CPU);
+    let importer = rig.plugin.importer().unwrap();
+    let input = Input::Source(Source::new(gated.clone()));
+    let mut stream =
+        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
+    // This would hang if it waited for the second batch.
+    assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
+    *gated.open.lock().unwrap() = usize::MAX;
+    gated.opened.notify_all();
+    assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
+    assert!(settings.enter(|call| stream.next(call)).unwrap().is_none());
+}
+
+#[test]
+fn a_cancelled_call_does_not_wait_for_a_silent_pipe() {
+    let rig = Rig::new();
+    let whole = peer_writes(&small(), STREAM, "none");
+    let schema_only = whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).nth(1).unwrap().0;
+    let gated = Arc::new(Gated { bytes: whole, open: Mutex::new(schema_only), opened: Condvar::new() });
+    let settings = CallSettings::new(Device::CPU);
+    let importer = rig.plugin.importer().unwrap();
+    let input = Input::Source(Source::new(gated.clone()));
+    let mut stream =
+        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
+    let cancel = settings.cancel.clone();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| cancel.cancel());
+        settings.enter(|call| stream.next(call)).err().unwrap()
+    });
+    assert_eq!(error.code(), Code::CANCELLED);
+    *gated.open.lock().unwrap() = usize::MAX;
+    gated.opened.notify_all();
+}
+
+#[test]
+fn a_budget_of_one_byte_slows_down_but_does_not_stop() {
+    let rig = Rig::new();
+    let tables: Vec<_> = (0..6).map(|i| everything(50 + i, true)).collect();
+    let mut settings = CallSettings::new(Device::CPU);
+    settings.byte_budget = 1;
+    for form in FORMS {
+        let (schema, batches) =
+            rig.read_with(&peer_writes(&tables, form, "lz4"), How::Mapped, &settings).unwrap();
+        assert_eq!(peer_reads(&rig.write(&schema, &batches, form, "zstd").unwrap()), tables);
+    }
+}
+
+#[test]
+fn progress_ends_at_the_source_s_length() {
+    let rig = Rig::new();
+    let from = peer_writes(&small(), STREAM, "lz4");
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut settings = CallSettings::new(Device::CPU);
+    let log = seen.clone();
+    settings.progress = Some(Arc::new(move |done, total| log.lock().unwrap().push((done, total))));
+    rig.read_with(&from, How::Mapped, &settings).unwrap();
+    let seen = seen.lock().unwrap();
+    assert!(seen.is_sorted() && seen.len() == 3, "{seen:?}");
+    assert_eq!(seen.last(), Some(&(from.len() as u64, from.len() as u64)));
+}
+
+#[test]
+fn the_plan_says_what_becomes_of_each_column() {
+    let rig = Rig::new();
+    let schema = export_schema(&small()[0].schema()).unwrap();
+    let exporter = rig.plugin.exporter().unwrap();
+    let settings = CallSettings::new(Device::CPU);
+    let plan = |from: Device, codec: &str| {
+        let options = Options::new().with("compression", codec);
+        settings.enter(|call| exporter.plan(call, FILE, &schema, from, &options))
+    };
+    for (from, codec, verdict) in [
+        (Device::CPU, "none", Verdict::ZeroCopy),
+        (Device::UNTOUCHABLE, "none", Verdict::Copied),
+        (Device::CPU, "zstd", Verdict::Converted),
+    ] {
+        let plan = plan(from, codec).unwrap();
+        assert_eq!(plan.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["i", "s", "d", "t"]);
+        assert!(
+            plan.iter().all(|c| c.verdict == verdict && c.to == Device::CPU && !c.reason.is_empty()),
+            "{plan:?}"
+        );
+    }
+    assert_eq!(plan(Device::CPU, "brotli").unwrap_err().code(), Code::INVALID_ARGUMENT);
+}
+
+#[test]
+fn a_schema_that_does_not_fit_is_refused() {
+    let rig = Rig::new();
+    let settings = CallSettings::new(Device::CPU);
+    let open = |schema: &arrow_schema::Schema| {
+        let source = Source::new(Arc::new(Gated {
+            bytes: peer_writes(&small(), STREAM, "none"),
+            open: Mutex::new(usize::MAX),
+            opened: Condvar::new(),
+        }));
+        let expected = export_schema(schema).unwrap();
+        let importer = rig.plugin.importer().unwrap();
+        settings
+            .enter(|call| {
+                importer.open(call, STREAM, Input::Source(source), Some(&expected), &Options::new())
+            })
+            .map(drop)
+    };
+    let own = small()[0].schema();
+    open(&own).unwrap();
+    let other = arrow_schema::Schema::new(own.fields()[1..].to_vec());
+    assert!(open(&other).unwrap_err().message().contains("another schema of its own"));
+}

@@ -1,0 +1,124 @@
+//! Tables through the plugin and back, with arrow-rs at both ends.
+
+use crate::common::tables::everything;
+use crate::common::{CODECS, FORMS, How, Rig, WAYS, peer_reads, peer_writes};
+use crossdock_memory::Device;
+use crossdock_test_support::devices;
+
+#[test]
+fn every_type_survives_in_both_forms_and_all_codecs_on_every_device() {
+    let tables = [everything(100, true), everything(33, false)];
+    for form in FORMS {
+        for codec in CODECS {
+            for device in devices().iter().copied() {
+                let rig = Rig::new();
+                let from = peer_writes(&tables, form, codec);
+                for how in WAYS {
+                    for to in FORMS {
+                        let out = rig.convert(&from, how, device, to, codec).unwrap();
+                        assert_eq!(peer_reads(&out), tables, "{form} {codec} {device} {how:?} {to}");
+                    }
+                }
+                rig.host.assert_nothing_leaked();
+            }
+        }
+    }
+}
+
+#[test]
+fn any_slice_is_written_as_that_slice_and_no_more() {
+    let rig = Rig::new();
+    let table = everything(300, true);
+    let from = peer_writes(std::slice::from_ref(&table), FORMS[1], "none");
+    for device in devices().iter().copied() {
+        let (schema, batches) = rig.read(&from, How::Mapped, device).unwrap();
+        for (offset, len) in
+            [(0, 0), (0, 1), (1, 1), (5, 20), (7, 64), (64, 100), (63, 237), (299, 1), (300, 0)]
+        {
+            let slice = batches[0].slice(offset, len).unwrap();
+            let out = rig.write(&schema, &[slice], FORMS[1], "none").unwrap();
+            let back = peer_reads(&out);
+            assert_eq!(back, [table.slice(offset, len)], "{device} {offset} {len}");
+        }
+    }
+}
+
+#[test]
+fn a_slice_of_a_large_column_takes_no_more_room_than_it_needs() {
+    let rig = Rig::new();
+    let text: arrow_array::StringArray = (0..100_000).map(|i| Some(format!("value number {i}"))).collect();
+    let views: arrow_array::StringViewArray = text.iter().collect();
+    for array in [std::sync::Arc::new(text) as arrow_array::ArrayRef, std::sync::Arc::new(views)] {
+        let from = peer_writes(&[crate::common::tables::single(array)], FORMS[0], "none");
+        let (schema, batches) = rig.read(&from, How::Mapped, Device::CPU).unwrap();
+        let out = rig.write(&schema, &[batches[0].slice(50_000, 10).unwrap()], FORMS[0], "none").unwrap();
+        assert!(out.len() < 4_000, "{}", out.len());
+    }
+}
+
+#[test]
+fn tables_of_no_rows_no_batches_and_no_columns_survive() {
+    use arrow_array::{RecordBatch, RecordBatchOptions};
+    let none = std::sync::Arc::new(arrow_schema::Schema::empty());
+    let rows = RecordBatchOptions::new().with_row_count(Some(7));
+    let columnless = RecordBatch::try_new_with_options(none, vec![], &rows).unwrap();
+    let rig = Rig::new();
+    for form in FORMS {
+        for how in WAYS {
+            let table = everything(0, false);
+            let out = rig.convert(
+                &peer_writes(std::slice::from_ref(&table), form, "none"),
+                how,
+                Device::CPU,
+                form,
+                "lz4",
+            );
+            assert_eq!(peer_reads(&out.unwrap()), std::slice::from_ref(&table));
+            let out = rig.convert(
+                &peer_writes(std::slice::from_ref(&columnless), form, "none"),
+                how,
+                Device::CPU,
+                form,
+                "none",
+            );
+            assert_eq!(peer_reads(&out.unwrap()), std::slice::from_ref(&columnless));
+            let (schema, batches) = rig.read(&peer_writes(&[table], form, "none"), how, Device::CPU).unwrap();
+            assert_eq!(batches.len(), 1);
+            let (same, none) =
+                rig.read(&rig.write(&schema, &[], form, "zstd").unwrap(), how, Device::CPU).unwrap();
+            assert_eq!((same, none.len()), (schema, 0));
+        }
+    }
+}
+
+#[test]
+fn a_mapped_file_is_not_copied() {
+    let rig = Rig::new();
+    let from = peer_writes(&[everything(1000, true)], FORMS[0], "none");
+    let before = rig.host.backend().ledger();
+    let settings = crossdock_plugin_api::CallSettings::new(Device::CPU);
+    let (_, batches) = rig.read_with(&from, How::Mapped, &settings).unwrap();
+    assert_eq!(batches[0].len(), 1000);
+    // No block, no copy, no kernel: the ledger did not move.
+    assert_eq!(rig.host.backend().ledger(), before);
+}
+
+#[test]
+fn a_full_sink_and_a_cancelled_call_end_with_their_own_errors() {
+    use crossdock_plugin_api::{CallSettings, Code};
+    let rig = Rig::new();
+    let from = peer_writes(&[everything(100, true)], FORMS[0], "none");
+    let (schema, batches) = rig.read(&from, How::Mapped, Device::CPU).unwrap();
+    let whole = rig.write(&schema, &batches, FORMS[0], "none").unwrap().len();
+    for most in [0, 10, 1000, whole / 2, whole - 1] {
+        let kept = crate::common::Kept { bytes: Default::default(), most };
+        let error = rig.write_to(kept, &schema, &batches, FORMS[0], "none").unwrap_err();
+        assert_eq!(error.code(), Code::IO);
+        assert_eq!(error.message(), "'test output': no space left on device");
+    }
+    let settings = CallSettings::new(Device::CPU);
+    let mut stream = rig.open(&from, How::Pipe, &settings).unwrap();
+    settings.cancel.cancel();
+    let error = settings.enter(|call| stream.next(call)).err().unwrap();
+    assert_eq!(error.code(), Code::CANCELLED);
+}

@@ -1,0 +1,263 @@
+//! Columns out: what their tensors say, where their bytes are, what is said of columns that cannot be tensors.
+
+use std::sync::Arc;
+
+use crate::common::*;
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_schema};
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::{CallSettings, Device, Options, Verdict};
+use crossdock_test_support::{DEVICES, TestHost, devices};
+
+const READ_ONLY: u64 = 1;
+const IS_COPIED: u64 = 2;
+
+fn options(pairs: &[(&str, &str)]) -> Options {
+    pairs.iter().fold(Options::new(), |options, (key, value)| options.with(*key, *value))
+}
+
+fn array(data_type: DataType, len: usize, validity: Option<Buffer>, values: Buffer) -> DeviceArray {
+    DeviceArray::try_new(data_type, len, 0, None, vec![validity, Some(values)], vec![], None).unwrap()
+}
+
+fn batch(columns: Vec<(&str, DeviceArray)>) -> DeviceBatch {
+    let rows = columns[0].1.len();
+    let fields: Vec<_> =
+        columns.iter().map(|(name, array)| Field::new(*name, array.data_type().clone(), true)).collect();
+    let arrays = columns.into_iter().map(|(_, array)| array).collect();
+    DeviceBatch::try_new(Arc::new(Schema::new(fields)), rows, arrays).unwrap()
+}
+
+#[test]
+fn every_type_goes_out_in_place_read_only_and_of_a_slice_only_its_part() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let bytes: Vec<u8> = (0..80).collect();
+    for device in devices().iter().copied() {
+        let types = [
+            (DataType::Int8, 1),
+            (DataType::Int16, 2),
+            (DataType::Int32, 4),
+            (DataType::Int64, 8),
+            (DataType::UInt8, 1),
+            (DataType::UInt16, 2),
+            (DataType::UInt32, 4),
+            (DataType::UInt64, 8),
+            (DataType::Float16, 2),
+            (DataType::Float32, 4),
+            (DataType::Float64, 8),
+        ];
+        for ((data_type, width), dtype) in types.into_iter().zip(DTYPES) {
+            for (offset, len) in [(0, 10), (3, 7), (10, 0), (5, 1)] {
+                let buffer = bytes_on(&host, device, &bytes[..10 * width]);
+                let whole = batch(vec![("x", array(data_type.clone(), 10, None, buffer.clone()))]);
+                let part = whole.slice(offset, len).unwrap();
+                let given = export(&host, &instance, device, &part, "dlpack", &Options::new()).unwrap();
+                let tensor = &given[0];
+                assert_eq!(
+                    (tensor.dtype, &tensor.shape[..], tensor.byte_offset),
+                    (dtype, &[len as i64][..], 0)
+                );
+                assert_eq!(tensor.device, device_of(device));
+                assert_eq!(tensor.elements(&host, device), bytes[offset * width..][..len * width]);
+                if len > 0 {
+                    assert_eq!(tensor.address, buffer.address() + (offset * width) as u64);
+                    assert_eq!((tensor.versioned, tensor.flags), (true, READ_ONLY));
+                }
+            }
+        }
+    }
+    drop(instance);
+    host.assert_nothing_leaked();
+}
+
+#[test]
+fn a_tensor_outlives_its_batch_its_instance_and_its_host() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let bytes: Vec<u8> = (0..80).collect();
+    let column =
+        |from: usize| array(DataType::Int64, 5, None, bytes_on(&host, Device::CPU, &bytes[from..from + 40]));
+    let batch = batch(vec![("a", column(0)), ("b", column(40))]);
+    let mut given = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
+    drop((batch, instance));
+    drop(given.remove(0));
+    assert_eq!(given[0].elements(&host, Device::CPU), bytes[40..]);
+    let backend = host.backend().clone();
+    drop(host);
+    assert!(!backend.leaks().is_empty(), "the second tensor still lives");
+    drop(given);
+    assert!(backend.leaks().is_empty());
+}
+
+#[test]
+fn copies_are_made_when_they_are_asked_for_or_needed_and_say_so() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let bytes: Vec<u8> = (0..40).collect();
+    for device in devices().iter().copied() {
+        let buffer = bytes_on(&host, device, &bytes);
+        let numbers = batch(vec![("n", array(DataType::Int64, 5, None, buffer.clone()))]);
+        let bits = batch(vec![(
+            "b",
+            array(DataType::Boolean, 10, None, bytes_on(&host, device, &[0b1010_0110, 0b11])),
+        )]);
+        let out = |batch: &DeviceBatch, format: &str, wishes: &[(&str, &str)]| {
+            export(&host, &instance, device, batch, format, &options(wishes))
+                .map(|mut given| given.remove(0))
+                .map_err(|error| error.message().to_string())
+        };
+        let lent = out(&numbers, "dlpack", &[("copy", "never")]).unwrap();
+        assert_eq!((lent.address, lent.flags), (buffer.address(), READ_ONLY));
+        let copied = out(&numbers, "dlpack", &[("copy", "always")]).unwrap();
+        assert_eq!(copied.flags, IS_COPIED);
+        assert_ne!(copied.address, buffer.address());
+        assert_eq!(copied.elements(&host, device), bytes);
+        // The legacy form has no flag for what must not be written.
+        let legacy = out(&numbers, "dlpack-legacy", &[]).unwrap();
+        assert!(!legacy.versioned && legacy.address != buffer.address());
+        assert_eq!(legacy.elements(&host, device), bytes);
+        let trusted = out(&numbers, "dlpack-legacy", &[("read-only", "lent")]).unwrap();
+        assert!(!trusted.versioned && trusted.address == buffer.address());
+        let error = out(&numbers, "dlpack-legacy", &[("copy", "never")]).err().unwrap();
+        assert!(error.contains("column 'n'") && error.contains("copy=never"), "{error}");
+        let unpacked = out(&bits, "dlpack", &[]).unwrap();
+        assert_eq!((unpacked.dtype, unpacked.flags), (BOOL, IS_COPIED));
+        assert_eq!(unpacked.elements(&host, device), [0, 1, 1, 0, 0, 1, 0, 1, 1, 1]);
+        let error = out(&bits, "dlpack", &[("copy", "never")]).err().unwrap();
+        assert!(error.contains("column 'b'") && error.contains("bits become bytes"), "{error}");
+    }
+    let [here, there] = DEVICES;
+    let buffer = bytes_on(&host, here, &bytes);
+    let numbers = batch(vec![("n", array(DataType::Int64, 5, None, buffer))]);
+    let moved = export(&host, &instance, there, &numbers, "dlpack", &Options::new()).unwrap();
+    assert_eq!((moved[0].device, moved[0].flags), (device_of(there), IS_COPIED));
+    assert_eq!(moved[0].elements(&host, there), bytes);
+    let error = export(&host, &instance, there, &numbers, "dlpack", &options(&[("copy", "never")]));
+    let error = error.err().unwrap().message().to_string();
+    assert!(["cpu", &there.to_string(), "copy=never"].iter().all(|part| error.contains(part)), "{error}");
+    drop((moved, numbers, instance));
+    host.assert_nothing_leaked();
+}
+
+#[test]
+fn bool8_goes_out_in_place_and_comes_back_with_its_metadata() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let buffer = bytes_on(&host, Device::CPU, &[1, 0, 1]);
+    let metadata =
+        [("ARROW:extension:name", "arrow.bool8"), ("ARROW:extension:metadata", ""), ("unit", "yes")];
+    let field = Field::new("b", DataType::Int8, false).with_metadata(
+        metadata.into_iter().map(|(k, v)| (k.to_string(), v.to_string())).collect::<arrow_schema::Metadata>(),
+    );
+    let schema = Arc::new(Schema::new(vec![field]));
+    let array = array(DataType::Int8, 3, None, buffer.clone());
+    let batch = DeviceBatch::try_new(schema.clone(), 3, vec![array]).unwrap();
+    let mut given = export(&host, &instance, Device::CPU, &batch, "dlpack", &Options::new()).unwrap();
+    assert_eq!((given[0].dtype, given[0].address), (BOOL, buffer.address()));
+    drop(given.remove(0));
+    let spec = Spec::new(&host, Device::CPU, BOOL, &[3], &[1, 0, 1]);
+    let (back, _) =
+        import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&schema), &Options::new()).unwrap();
+    assert_eq!(&back, schema.as_ref());
+    // A plain int8 column does not take booleans.
+    let plain = Schema::new(vec![Field::new("b", DataType::Int8, false)]);
+    let error = import(&host, &instance, Device::CPU, vec![spec.capsule()], Some(&plain), &Options::new())
+        .unwrap_err();
+    assert!(error.message().contains("a tensor of bool, expected int8"), "{}", error.message());
+}
+
+#[test]
+fn what_no_tensor_holds_is_refused_by_name_with_what_to_do() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let item = Arc::new(Field::new("item", DataType::Int8, true));
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let cases = [
+        (DataType::Utf8, "numbers and booleans only"),
+        (DataType::Null, "leave it out"),
+        (DataType::Date32, "cast it to an integer"),
+        (DataType::Timestamp(TimeUnit::Microsecond, None), "cast it to an integer"),
+        (DataType::Decimal128(10, 2), "cast it to float64"),
+        (dictionary, "decode it first"),
+        (DataType::List(item.clone()), "make it a fixed-size list"),
+        (DataType::Struct(vec![item].into()), "leave it out"),
+        (DataType::FixedSizeBinary(4), "leave it out"),
+    ];
+    let call = CallSettings::new(Device::CPU);
+    let exporter = instance.exporter().unwrap();
+    for (data_type, words) in cases {
+        let fields =
+            vec![Field::new("fine", DataType::Int8, true), Field::new("odd", data_type.clone(), true)];
+        let schema = export_schema(&Schema::new(fields)).unwrap();
+        let begun = exporter.begin(&call, "dlpack", &schema, &Options::new(), None);
+        let error = begun.err().unwrap().message().to_string();
+        assert!(error.contains("column 'odd'") && error.contains(words), "{data_type}: {error}");
+        let plan = exporter.plan(&call, "dlpack", &schema, Device::CPU, &Options::new()).unwrap();
+        assert_eq!((plan[0].verdict, plan[1].verdict), (Verdict::ZeroCopy, Verdict::Unsupported));
+        assert_eq!(plan[1].reason, error);
+    }
+    let nothing = export_schema(&Schema::empty()).unwrap();
+    let error = exporter.begin(&call, "dlpack", &nothing, &Options::new(), None).err().unwrap();
+    assert!(error.message().contains("without columns"), "{}", error.message());
+}
+
+#[test]
+fn a_wrong_tensor_extension_is_refused_and_not_believed() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let call = CallSettings::new(Device::CPU);
+    let item = Arc::new(Field::new("item", DataType::Int8, true));
+    for (metadata, words) in [
+        ("", "metadata is wrong"),
+        ("{}", "missing field `shape`"),
+        (r#"{"shape":[2,2]}"#, "not one of the 6 values"),
+        (r#"{"shape":[18446744073709551615,18446744073709551615]}"#, "not one of the 6 values"),
+        (r#"{"shape":[-6]}"#, "metadata is wrong"),
+        (r#"{"shape":[2,3],"permutation":[0,0]}"#, "no permutation of 2 dimensions"),
+        (r#"{"shape":[2,3],"permutation":[0,1,2]}"#, "no permutation"),
+        (r#"{"shape":[2,3],"permutation":[0,9]}"#, "no permutation"),
+    ] {
+        let extension =
+            [("ARROW:extension:name", "arrow.fixed_shape_tensor"), ("ARROW:extension:metadata", metadata)];
+        let field = Field::new("t", DataType::FixedSizeList(item.clone(), 6), true).with_metadata(
+            extension
+                .into_iter()
+                .map(|(k, v)| (k.to_string(), v.to_string()))
+                .collect::<arrow_schema::Metadata>(),
+        );
+        let schema = export_schema(&Schema::new(vec![field])).unwrap();
+        let begun = instance.exporter().unwrap().begin(&call, "dlpack", &schema, &Options::new(), None);
+        let error = begun.err().unwrap().message().to_string();
+        assert!(error.contains("column 't'") && error.contains(words), "{metadata}: {error}");
+    }
+}
+
+#[test]
+fn nulls_within_a_row_have_no_place_even_with_masks() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    for device in devices().iter().copied() {
+        let validity = bytes_on(&host, device, &[0b1111_0111]);
+        let values = array(DataType::Int8, 6, Some(validity), bytes_on(&host, device, &[1, 2, 3, 4, 5, 6]));
+        let item = Arc::new(Field::new("item", DataType::Int8, true));
+        let list_type = DataType::FixedSizeList(item, 2);
+        let list = DeviceArray::try_new(list_type, 3, 0, Some(0), vec![None], vec![values], None).unwrap();
+        let whole = batch(vec![("l", list)]);
+        let out = |batch: &DeviceBatch, wishes: &[(&str, &str)]| {
+            export(&host, &instance, device, batch, "dlpack", &options(wishes))
+        };
+        for wishes in [&[][..], &[("nulls", "mask")]] {
+            let error = out(&whole, wishes).err().unwrap().message().to_string();
+            assert!(error.contains("column 'l': 1 values within its rows are null"), "{error}");
+        }
+        // A slice that leaves that row out has none.
+        let given = out(&whole.slice(0, 1).unwrap(), &[]).unwrap();
+        assert_eq!(given[0].elements(&host, device), [1, 2]);
+        let given = out(&whole.slice(2, 1).unwrap(), &[("nulls", "mask")]).unwrap();
+        assert_eq!((given[0].shape.clone(), given[0].elements(&host, device)), (vec![1, 2], vec![5, 6]));
+        assert_eq!(given[1].elements(&host, device), [0]);
+    }
+    drop(instance);
+    host.assert_nothing_leaked();
+}

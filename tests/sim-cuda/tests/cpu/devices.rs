@@ -1,0 +1,162 @@
+//! Several devices, and several threads.
+
+use crate::common::*;
+use crossdock_plugin_api::abi::{ARG_READ, Arg, Code};
+
+const BYTES: usize = 512;
+
+fn enter(device: i32) {
+    let mut context = 0;
+    ok!(cuDevicePrimaryCtxRetain(&mut context, device));
+    ok!(cuCtxSetCurrent(context));
+}
+
+unsafe extern "C" fn nothing(_: *const Arg, _: usize) -> Code {
+    0
+}
+
+/// `CUmemPoolProps` for plain memory, of a device.
+fn pool_on(device: i32) -> Handle {
+    let mut props = [0i32; 22];
+    (props[0], props[2], props[3]) = (1, 1, device);
+    let mut pool = 0;
+    ok!(cuMemPoolCreate(&mut pool, props.as_ptr().cast()));
+    pool
+}
+
+/// A kernel on device 1 reads a pool's memory of device 0. Whether the pool may be shared, and was.
+fn reach(case: &str, shares: bool) -> Option<(i32, i32)> {
+    if !is_child(case) {
+        return None;
+    }
+    let _gpu = Gpu::get();
+    let (there, pool) = (stream(), pool_on(0));
+    let mut block = 0;
+    ok!(cuMemAllocFromPoolAsync(&mut block, BYTES, pool, there));
+    sync(there);
+    // A location of type 1, device 1, for reading and writing.
+    let access = [1i32, 1, 3];
+    let granted = match shares {
+        true => code!(cuMemPoolSetAccess(pool, access.as_ptr().cast(), 1)),
+        false => -1,
+    };
+    enter(1);
+    let (here, kernel) = (stream(), function("kernel"));
+    let params = Params::new(Some(nothing), &[(block, BYTES as u64, ARG_READ)]);
+    assert_eq!(params.launch(kernel, here), 0);
+    let ended = code!(cuStreamSynchronize(here));
+    enter(0);
+    free(block, there);
+    Some((granted, ended))
+}
+
+const TWO: (&str, &str) = ("CROSSDOCK_SIM_CUDA_DEVICES", "2");
+const PEERS: (&str, &str) = ("CROSSDOCK_SIM_CUDA_PEER", "1");
+
+fn passes(case: &str, variables: &[(&str, &str)]) -> String {
+    let (output, text) = in_child(case, variables);
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+#[test]
+fn a_kernel_reaches_another_device_where_that_was_granted() {
+    let case = "devices::a_kernel_reaches_another_device_where_that_was_granted";
+    match reach(case, true) {
+        Some(seen) => assert_eq!(seen, (0, 0)),
+        None => drop(passes(case, &[TWO, PEERS])),
+    }
+}
+
+#[test]
+fn a_kernel_that_reaches_another_device_without_leave_is_named() {
+    let case = "devices::a_kernel_that_reaches_another_device_without_leave_is_named";
+    match reach(case, false) {
+        Some(seen) => assert_eq!(seen, (-1, 700)),
+        None => assert!(passes(case, &[TWO, PEERS]).contains("not reachable")),
+    }
+}
+
+#[test]
+fn devices_that_are_no_peers_share_no_pool() {
+    let case = "devices::devices_that_are_no_peers_share_no_pool";
+    match reach(case, true) {
+        Some(seen) => assert_eq!(seen, (217, 700)),
+        None => drop(passes(case, &[TWO])),
+    }
+}
+
+#[test]
+fn bytes_go_from_device_to_device_in_the_order_that_events_give() {
+    let case = "devices::bytes_go_from_device_to_device_in_the_order_that_events_give";
+    if !is_child(case) {
+        passes(case, &[TWO]);
+        return;
+    }
+    let gpu = Gpu::get();
+    let (first, event) = (stream(), event());
+    let from = alloc(BYTES, first);
+    fill(from, 5, BYTES, first);
+    ok!(cuEventRecord(event, first));
+    enter(1);
+    let second = stream();
+    let to = alloc(BYTES, second);
+    ok!(cuStreamWaitEvent(second, event, 0));
+    copy(to, from, BYTES, second);
+    assert_eq!(read(to, BYTES, second), [5; BYTES]);
+    assert_eq!(code!(cuEventRecord(event, second)), 400, "an event of the other device's");
+    free(to, second);
+    free(from, first);
+    assert_eq!(gpu.violations(), 0);
+    ok!(cuEventDestroy_v2(event));
+}
+
+#[test]
+fn a_threads_last_destructors_may_still_call_the_driver() {
+    struct AtTheEnd(Handle, u64);
+    impl Drop for AtTheEnd {
+        fn drop(&mut self) {
+            free(self.1, self.0);
+            ok!(cuCtxSynchronize());
+        }
+    }
+    thread_local! {
+        static LAST: std::cell::RefCell<Option<AtTheEnd>> = const { std::cell::RefCell::new(None) };
+    }
+    let _gpu = Gpu::get();
+    let before = crossdock_sim_cuda_live_blocks();
+    let thread = std::thread::spawn(|| {
+        LAST.with(|last| {
+            enter(0);
+            let home = stream();
+            *last.borrow_mut() = Some(AtTheEnd(home, alloc(BYTES, home)));
+        });
+    });
+    assert!(thread.join().is_ok());
+    assert_eq!(crossdock_sim_cuda_live_blocks(), before);
+}
+
+#[test]
+fn threads_that_work_on_streams_of_their_own_do_not_disturb_each_other() {
+    let gpu = Gpu::get();
+    let mut context = 0;
+    ok!(cuCtxGetCurrent(&mut context));
+    let work = |value: u8| {
+        ok!(cuCtxSetCurrent(context));
+        let (home, other) = (stream(), stream());
+        for round in 0..100u8 {
+            let (from, to) = (alloc(BYTES, home), alloc(BYTES, other));
+            let value = value.wrapping_mul(31).wrapping_add(round);
+            fill(from, value, BYTES, home);
+            order(home, other);
+            copy(to, from, BYTES, other);
+            assert_eq!(read(to, BYTES, other), [value; BYTES]);
+            free(from, home);
+            free(to, other);
+        }
+        ok!(cuStreamDestroy_v2(home));
+        ok!(cuStreamDestroy_v2(other));
+    };
+    std::thread::scope(|scope| (0..4).for_each(|value| drop(scope.spawn(move || work(value)))));
+    assert_eq!(gpu.violations(), 0);
+}

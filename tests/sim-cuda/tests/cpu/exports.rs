@@ -1,0 +1,31 @@
+//! The library as programs load it.
+
+const DRIVER: &str = include_str!("../../../../memory/backend/src/cuda/driver.rs");
+const EXPORTS: [&str; 6] = [
+    include_str!("../../src/exports/device.rs"),
+    include_str!("../../src/exports/ipc.rs"),
+    include_str!("../../src/exports/mapped.rs"),
+    include_str!("../../src/exports/memory.rs"),
+    include_str!("../../src/exports/modules.rs"),
+    include_str!("../../src/exports/streams.rs"),
+];
+
+/// The symbols in the backend's table: `init = cuInit(c_uint);`.
+fn symbols() -> Vec<&'static str> {
+    let after_equals = |line: &'static str| {
+        let (symbol, _) = line.split_once(" = ")?.1.split_once('(')?;
+        symbol.starts_with("cu").then_some(symbol)
+    };
+    DRIVER.lines().filter_map(after_equals).collect()
+}
+
+#[test]
+fn everything_that_the_backend_calls_is_there() {
+    let symbols = symbols();
+    assert!(symbols.len() > 40, "the table was not found: {symbols:?}");
+    let missing: Vec<_> = symbols
+        .iter()
+        .filter(|symbol| !EXPORTS.iter().any(|text| text.contains(&format!("fn {symbol}("))))
+        .collect();
+    assert!(missing.is_empty(), "the simulated driver lacks {missing:?}");
+}

@@ -1,0 +1,122 @@
+//! Memory by handle, and as a file for others.
+
+use std::ffi::c_void;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::common::*;
+use crossdock_sim_cuda::exports::mapped::*;
+
+const BYTES: usize = 4 << 20;
+const INVALID_VALUE: i32 = 1;
+const NOT_SUPPORTED: i32 = 801;
+
+/// `CUmemAllocationProp` for plain memory of device 0 that goes as a file.
+fn make() -> Handle {
+    let props = [1i32, 1, 1, 0, 0, 0, 0, 0];
+    let mut memory = 0;
+    ok!(cuMemCreate(&mut memory, BYTES, props.as_ptr().cast(), 0));
+    memory
+}
+
+fn reserve() -> u64 {
+    let mut address = 0;
+    ok!(cuMemAddressReserve(&mut address, BYTES, 0, 0, 0));
+    address
+}
+
+fn allow(address: u64) {
+    let access = [1i32, 0, 3];
+    ok!(cuMemSetAccess(address, BYTES, access.as_ptr().cast(), 1));
+}
+
+fn mapped(memory: Handle) -> u64 {
+    let address = reserve();
+    ok!(cuMemMap(address, BYTES, 0, memory, 0));
+    allow(address);
+    ok!(cuMemRelease(memory));
+    address
+}
+
+fn unmap(address: u64) {
+    ok!(cuMemUnmap(address, BYTES));
+    ok!(cuMemAddressFree(address, BYTES));
+}
+
+fn export(address: u64) -> OwnedFd {
+    let (mut memory, mut file) = (0, -1);
+    ok!(cuMemRetainAllocationHandle(&mut memory, address));
+    ok!(cuMemExportToShareableHandle((&raw mut file).cast::<c_void>(), memory, 1, 0));
+    ok!(cuMemRelease(memory));
+    // SAFETY: opened for the caller.
+    unsafe { OwnedFd::from_raw_fd(file) }
+}
+
+fn import(file: i32) -> Result<Handle, i32> {
+    let mut memory = 0;
+    match code!(cuMemImportFromShareableHandle(&mut memory, file as usize as *mut c_void, 1)) {
+        0 => Ok(memory),
+        code => Err(code),
+    }
+}
+
+fn left() -> usize {
+    let (mut left, mut all) = (0, 0);
+    ok!(cuMemGetInfo_v2(&mut left, &mut all));
+    left
+}
+
+#[test]
+fn what_was_written_is_seen_through_the_file_after_its_maker_has_let_go() {
+    let gpu = Gpu::get();
+    let (home, before) = (stream(), left());
+    let ours = mapped(make());
+    assert_eq!(left(), before - BYTES);
+    fill(ours, 7, BYTES, home);
+    sync(home);
+    let file = export(ours);
+    unmap(ours);
+    assert_eq!(left(), before);
+    let theirs = mapped(import(file.as_raw_fd()).unwrap());
+    drop(file);
+    assert_eq!(read(theirs, BYTES, home), vec![7; BYTES]);
+    unmap(theirs);
+    assert_eq!(gpu.violations(), 0);
+}
+
+#[test]
+fn files_that_are_no_memory_are_refused() {
+    let _gpu = Gpu::get();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    for file in [file.as_raw_fd(), -1, 9999] {
+        assert_eq!(import(file), Err(999));
+    }
+}
+
+#[test]
+fn memory_is_mapped_as_a_whole_and_used_when_access_was_given() {
+    let gpu = Gpu::get();
+    let (memory, home, address) = (make(), stream(), reserve());
+    for (bytes, offset) in [(BYTES / 2, 0), (2 * BYTES, 0), (BYTES, 1)] {
+        assert_eq!(code!(cuMemMap(address, bytes, offset, memory, 0)), NOT_SUPPORTED);
+    }
+    ok!(cuMemMap(address, BYTES, 0, memory, 0));
+    assert_eq!(code!(cuMemsetD8Async(address, 1, 1, home)), INVALID_VALUE);
+    allow(address);
+    fill(address, 1, BYTES, home);
+    sync(home);
+    assert_eq!(code!(cuMemAddressFree(address, BYTES)), INVALID_VALUE, "it is mapped");
+    assert_eq!(code!(cuMemFree_v2(address)), INVALID_VALUE);
+    ok!(cuMemRelease(memory));
+    unmap(address);
+    assert_eq!(gpu.violations(), 0);
+}
+
+#[test]
+fn memory_that_is_unmapped_while_it_is_used_is_reported() {
+    let gpu = Gpu::get();
+    let (home, address) = (stream(), mapped(make()));
+    fill(address, 1, BYTES, home);
+    unmap(address);
+    gpu.expect("early free");
+    sync(home);
+}

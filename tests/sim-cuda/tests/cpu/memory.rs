@@ -1,0 +1,235 @@
+//! Pools, limits, and what the driver says about pointers.
+
+use std::ffi::c_void;
+
+use crate::common::*;
+
+/// `CUmemPoolProps` for plain memory of device 0: type 1, no handles, location type 1, id 0.
+fn pool() -> Handle {
+    let mut props = [0i32; 22];
+    (props[0], props[2]) = (1, 1);
+    let mut pool = 0;
+    ok!(cuMemPoolCreate(&mut pool, props.as_ptr().cast()));
+    pool
+}
+
+fn attribute(pool: Handle, which: i32) -> u64 {
+    let mut value = 0u64;
+    ok!(cuMemPoolGetAttribute(pool, which, (&raw mut value).cast()));
+    value
+}
+
+/// (reserved, used)
+fn state(pool: Handle) -> (u64, u64) {
+    (attribute(pool, 5), attribute(pool, 7))
+}
+
+fn keep(pool: Handle, mut threshold: u64) {
+    ok!(cuMemPoolSetAttribute(pool, 4, (&raw mut threshold).cast()));
+}
+
+fn alloc_from(pool: Handle, bytes: usize, stream: Handle) -> Result<u64, i32> {
+    let mut address = 0;
+    match code!(cuMemAllocFromPoolAsync(&mut address, bytes, pool, stream)) {
+        0 => Ok(address),
+        code => Err(code),
+    }
+}
+
+#[test]
+fn a_pool_keeps_what_is_freed_up_to_its_threshold() {
+    let _gpu = Gpu::get();
+    let (home, pool) = (stream(), pool());
+    let blocks = [alloc_from(pool, 1000, home).unwrap(), alloc_from(pool, 3000, home).unwrap()];
+    assert_eq!(state(pool), (4000, 4000));
+    keep(pool, 2000);
+    free(blocks[0], home);
+    free(blocks[1], home);
+    assert_eq!(state(pool), (4000, 4000), "the frees have not run");
+    sync(home);
+    assert_eq!(state(pool), (2000, 0));
+    let again = alloc_from(pool, 1500, home).unwrap();
+    assert_eq!(state(pool), (2000, 1500));
+    assert_eq!((attribute(pool, 6), attribute(pool, 8)), (4000, 4000), "the most so far");
+    free(again, home);
+    sync(home);
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (0, 0));
+    ok!(cuMemPoolDestroy(pool));
+}
+
+#[test]
+fn what_a_stream_freed_is_its_own_at_once_and_everybody_s_when_the_host_has_waited() {
+    let _gpu = Gpu::get();
+    let (home, other, pool) = (stream(), stream(), pool());
+    keep(pool, u64::MAX);
+    let (block, passed) = (alloc_from(pool, 1000, home).unwrap(), event());
+    free(block, home);
+    ok!(cuEventRecord(passed, home));
+    while code!(cuEventQuery(passed)) != 0 {}
+    assert_eq!(state(pool), (1000, 0), "the free has run, and the host has only asked");
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (1000, 0));
+    let own = alloc_from(pool, 600, home).unwrap();
+    assert_eq!(state(pool), (1000, 600));
+    ok!(cuStreamWaitEvent(other, passed, 0));
+    sync(other);
+    let others = alloc_from(pool, 300, other).unwrap();
+    assert_eq!(state(pool), (1300, 900), "the host has waited for what came later");
+    ok!(cuEventSynchronize(passed));
+    let again = alloc_from(pool, 300, other).unwrap();
+    assert_eq!(state(pool), (1300, 1200));
+    free(own, home);
+    [others, again].into_iter().for_each(|block| free(block, other));
+    ok!(cuCtxSynchronize());
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (0, 0));
+    ok!(cuEventDestroy_v2(passed));
+    ok!(cuMemPoolDestroy(pool));
+}
+
+#[test]
+fn what_was_freed_at_once_is_everybody_s_at_once() {
+    let _gpu = Gpu::get();
+    let (home, other, pool) = (stream(), stream(), pool());
+    keep(pool, u64::MAX);
+    let (block, used) = (alloc_from(pool, 1000, home).unwrap(), event());
+    ok!(cuEventRecord(used, home));
+    while code!(cuEventQuery(used)) != 0 {}
+    ok!(cuMemFree_v2(block));
+    let others = alloc_from(pool, 1000, other).unwrap();
+    assert_eq!(state(pool), (1000, 1000));
+    sync(other);
+    ok!(cuMemFree_v2(others));
+    ok!(cuMemPoolTrimTo(pool, 0));
+    assert_eq!(state(pool), (0, 0));
+    ok!(cuEventDestroy_v2(used));
+    ok!(cuMemPoolDestroy(pool));
+}
+
+#[test]
+fn a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts() {
+    let case = "memory::a_device_is_full_when_its_bytes_are_gone_and_what_a_pool_keeps_counts";
+    if !is_child(case) {
+        let (output, text) = in_child(case, &[("CROSSDOCK_SIM_CUDA_MEMORY", "10000")]);
+        assert!(output.status.success(), "{text}");
+        return;
+    }
+    let gpu = Gpu::get();
+    let (home, other) = (stream(), stream());
+    let (kept, tight) = (pool(), pool());
+    keep(kept, u64::MAX);
+    let block = alloc_from(kept, 6000, home).unwrap();
+    assert_eq!(alloc_from(kept, 4001, home), Err(2));
+    free(block, home);
+    // On the same stream the free comes first, whether or not it has run; in another pool that does not help.
+    assert_eq!(alloc_from(tight, 6000, other), Err(2));
+    let block = alloc_from(kept, 9000, home).unwrap();
+    free(block, home);
+    sync(home);
+    let (mut bytes, mut all, mut direct) = (0, 0, 0);
+    ok!(cuMemGetInfo_v2(&mut bytes, &mut all));
+    assert_eq!((bytes, all), (1000, 10000));
+    assert_eq!(code!(cuMemAlloc_v2(&mut direct, 6000)), 2);
+    ok!(cuMemPoolTrimTo(kept, 0));
+    ok!(cuMemAlloc_v2(&mut direct, 6000));
+    assert_eq!(alloc_from(tight, 6000, other), Err(2));
+    ok!(cuMemFree_v2(direct));
+    let block = alloc_from(tight, 6000, other).unwrap();
+    free(block, other);
+    assert_eq!(gpu.violations(), 0);
+}
+
+#[test]
+fn a_pool_that_is_destroyed_lives_until_its_last_block_goes() {
+    let gpu = Gpu::get();
+    let (home, pool) = (stream(), pool());
+    let block = alloc_from(pool, 1000, home).unwrap();
+    ok!(cuMemPoolDestroy(pool));
+    fill(block, 1, 1000, home);
+    assert_eq!(read(block, 1, home), [1]);
+    free(block, home);
+    sync(home);
+    assert_eq!(gpu.violations(), 0);
+    assert_eq!(alloc_from(pool, 1, home), Err(400));
+    gpu.expect("stale handle");
+}
+
+#[test]
+fn memory_of_cumemalloc_needs_no_order_and_its_free_waits() {
+    let gpu = Gpu::get();
+    let (one, two) = (stream(), stream());
+    let (mut block, host) = (0, pinned(100));
+    ok!(cuMemAlloc_v2(&mut block, 100));
+    ok!(cuMemcpyHtoD_v2(block, [9u8; 100].as_ptr().cast(), 100));
+    copy(host as u64, block, 50, one);
+    copy(host as u64 + 50, block + 50, 50, two);
+    ok!(cuMemFree_v2(block));
+    // SAFETY: pinned memory of that length.
+    assert_eq!(unsafe { std::slice::from_raw_parts(host, 100) }, [9; 100], "the free waited for the copies");
+    ok!(cuMemFreeHost(host));
+    assert_eq!(gpu.violations(), 0);
+}
+
+/// Memory type, device, begin and bytes: attributes 2, 9, 11 and 12.
+fn about(address: u64) -> (u32, i32, u64, u64) {
+    let (mut kind, mut device, mut begin, mut bytes) = (u32::MAX, i32::MAX, 0u64, 0u64);
+    let mut which = [2, 9, 11, 12];
+    let mut data: [*mut c_void; 4] =
+        [(&raw mut kind).cast(), (&raw mut device).cast(), (&raw mut begin).cast(), (&raw mut bytes).cast()];
+    ok!(cuPointerGetAttributes(4, which.as_mut_ptr(), data.as_mut_ptr(), address));
+    (kind, device, begin, bytes)
+}
+
+#[test]
+fn the_driver_knows_where_a_pointer_belongs() {
+    let _gpu = Gpu::get();
+    let home = stream();
+    let (block, host, pageable) = (alloc(100, home), pinned(100), [0u8; 8]);
+    assert_eq!(about(block + 99), (2, 0, block, 100));
+    assert_eq!(about(host as u64 + 1), (1, 0, host as u64, 100));
+    assert_eq!(about(pageable.as_ptr() as u64), (0, -2, 0, 0));
+    free(block, home);
+    ok!(cuMemFreeHost(host));
+}
+
+#[test]
+fn managed_memory_is_a_device_s_and_says_that_it_is_managed() {
+    let _gpu = Gpu::get();
+    let home = stream();
+    let (mut block, other) = (0, alloc(100, home));
+    ok!(cuMemAllocManaged(&mut block, 100, 1));
+    let managed = |address| {
+        let mut managed = -1i32;
+        ok!(cuPointerGetAttribute((&raw mut managed).cast(), 8, address));
+        managed
+    };
+    assert_eq!((managed(block + 9), managed(other)), (1, 0));
+    assert_eq!(about(block), (2, 0, block, 100));
+    ok!(cuMemFree_v2(block));
+    free(other, home);
+}
+
+#[test]
+fn fresh_device_memory_holds_nonsense() {
+    let _gpu = Gpu::get();
+    let home = stream();
+    let block = alloc(100, home);
+    assert_ne!(read(block, 100, home), [0; 100]);
+    free(block, home);
+}
+
+#[test]
+fn a_call_without_a_current_context_is_refused_where_it_needs_one() {
+    let _gpu = Gpu::get();
+    let (home, mut context, mut event, mut pointer) = (stream(), 0, 0, std::ptr::null_mut());
+    ok!(cuCtxGetCurrent(&mut context));
+    ok!(cuCtxSetCurrent(0));
+    assert_eq!(code!(cuEventCreate(&mut event, 2)), 201);
+    assert_eq!(code!(cuMemHostAlloc(&mut pointer, 8, 1)), 201);
+    assert_eq!(code!(cuCtxSynchronize()), 201);
+    assert_eq!(code!(cuStreamSynchronize(0)), 201, "the default stream is the current context's");
+    sync(home);
+    ok!(cuCtxSetCurrent(context));
+    sync(0);
+}
