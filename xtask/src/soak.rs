@@ -13,9 +13,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The test programs that are stressed with, of the package of all that spans several crates.
 const STRESS: [&str; 2] = ["stress", "stress_plugins"];
-/// Those that inject faults, and whether the simulated driver is what fails.
-const FAULTS: [(&str, bool); 4] =
-    [("failures", false), ("linked", false), ("bad_input", false), ("cuda_faults", true)];
+/// Those that inject faults, which of their tests, and whether the simulated driver is what fails.
+const FAULTS: [(&str, &str, bool); 5] = [
+    ("cpu", "failures::", false),
+    ("devices", "decoder_failures::", false),
+    ("cpu", "linked::", false),
+    ("cpu", "bad_input::", false),
+    ("cuda_faults", "", true),
+];
 const PACKAGE: &str = "crossdock-tests";
 /// How long one stress test runs, and one fuzz target, before a new seed.
 const LONGEST_RUN: Duration = Duration::from_secs(5 * 60);
@@ -64,7 +69,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Result<ExitCode> {
     run_command(cargo().current_dir(&workspace.root).arg("build").args(TARGETS))?;
     let driver = sim_cuda::lay_out(workspace, &[])?;
     let programs = programs::tests(workspace, false, |package| package.name == PACKAGE)?;
-    let faults = FAULTS.map(|(name, cuda)| Ok((named(&programs, name)?, cuda)));
+    let faults = FAULTS.map(|(name, tests, cuda)| Ok((named(&programs, name)?, tests, cuda)));
     let faults = faults.into_iter().collect::<Result<Vec<_>>>()?;
     let programs = STRESS.iter().map(|name| named(&programs, name)).collect::<Result<Vec<_>>>()?;
     let fuzzer = if options.wants(Part::Fuzz) { fuzzer(workspace)? } else { None };
@@ -102,12 +107,12 @@ fn named<'a>(programs: &'a [Program], name: &str) -> Result<&'a Program> {
 }
 
 /// Whether every program passed with a fault at each place where there can be one.
-fn faulted(programs: &[(&Program, bool)], driver: &Path) -> bool {
-    programs.iter().all(|(program, cuda)| {
+fn faulted(programs: &[(&Program, &str, bool)], driver: &Path) -> bool {
+    programs.iter().all(|(program, tests, cuda)| {
         let mut variables = vec![("CROSSDOCK_FAULTS", "all".to_owned())];
         variables.extend(cuda.then(|| ("LD_LIBRARY_PATH", driver.display().to_string())));
-        say(&format!("{}, with every fault", program.name));
-        let failure = program.run(&variables, &[]);
+        say(&format!("{} {tests}, with every fault", program.name));
+        let failure = program.run(&variables, &[tests]);
         if let Some(failure) = &failure {
             println!("{}\nto see it again:\n{}", failure.output, failure.replay);
         }

@@ -1,6 +1,7 @@
 //! What the tests share: where the built programs are, and how to run the command.
 #![allow(clippy::panic, clippy::unwrap_used, clippy::expect_used)]
 
+pub mod failing;
 pub mod faults;
 pub mod golden;
 mod sample_trees;

@@ -1,5 +1,7 @@
 //! Our order of work meets a stranger's, on a CUDA device: late producers, slow readers, early releases. Over any driver, a
 //! real one or the simulated one; without one every test says that it was skipped.
+//!
+//! They need a process of their own: they count the calls that the whole process makes to the driver, and each holds the device alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod adopted;

@@ -1,4 +1,6 @@
 //! Plugins in processes of their own: what they give is the same, and what they do stays theirs.
+//!
+//! They need a process of their own: they count its open files, its mappings and its children.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cgroup;

@@ -1,0 +1,158 @@
+//! The same plugins, linked in and loaded: one suite over both ways, and failures injected into one of them.
+
+use std::sync::LazyLock;
+
+use crossdock::discovery::Search;
+use crossdock::load::LinkedPlugin;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock::{Host, Session};
+use crossdock_encodings::kinds;
+use crossdock_memory_backend::{Backend, Faults};
+use crossdock_plugin_api::{About, Device, Options, Validate, abi, entry};
+use crossdock_test_support::replay;
+use crossdock_tests::failing::{OPERATIONS, words};
+use crossdock_tests::golden::{Golden, one_of_each};
+use crossdock_tests::{built_file, faults, sample};
+
+static IPC: abi::PluginEntry = entry::<crossdock_arrow_ipc::ArrowIpc>();
+static C_DEVICE: abi::PluginEntry = entry::<crossdock_arrow_c_device::ArrowCDevice>();
+static ENCODINGS: abi::PluginEntry = entry::<crossdock_encodings::Encodings>();
+
+const fn about(name: &'static str) -> About {
+    About {
+        name,
+        version: env!("CARGO_PKG_VERSION"),
+        description: "linked in",
+        licence: "Apache-2.0",
+        interfaces: "crossdock.importer/1 crossdock.exporter/1",
+        formats: "",
+        encodings: "",
+    }
+}
+
+fn about_encodings() -> About {
+    static IDS: LazyLock<String> =
+        LazyLock::new(|| kinds::all().map(|kind| kind.id).collect::<Vec<_>>().join(" "));
+    let interfaces = "crossdock.importer/1 crossdock.exporter/1 crossdock.encoding/1";
+    About { interfaces, encodings: &IDS, ..about("encodings") }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Linked,
+    Loaded,
+}
+
+fn host(way: Way, faults: Faults) -> Host {
+    let backend = Backend::builder().untouchable(true).faults(faults).build();
+    let search = match way {
+        Way::Linked => Search::nowhere()
+            .linked(LinkedPlugin::new(&IPC, about("arrow-ipc").meta()))
+            .linked(LinkedPlugin::new(&C_DEVICE, about("arrow-c-device").meta()))
+            .linked(LinkedPlugin::new(&ENCODINGS, about_encodings().meta())),
+        Way::Loaded => Search::nowhere()
+            .given(built_file("libcrossdock_arrow_ipc_plugin.so"))
+            .given(built_file("libcrossdock_arrow_c_device_plugin.so"))
+            .given(built_file("libcrossdock_encodings_plugin.so")),
+    };
+    Host::builder().backend(backend).search(search).threads(2).build().unwrap()
+}
+
+fn session(host: &Host, device: Device) -> Session {
+    host.session().device(device).validate(Validate::Full).open().unwrap()
+}
+
+fn convert(session: &Session, to: &str, compression: &str) -> crossdock::Result<Vec<u8>> {
+    let sink = VecSink::new();
+    session
+        .conversion()
+        .via("arrow-c-device")
+        .to(to)
+        .write_options(Options::new().with("compression", compression))
+        .run(Input::open(sample(), session.cancel_flag())?, Output::Memory(sink.clone()))?;
+    Ok(sink.take())
+}
+
+#[test]
+fn both_ways_write_the_same_bytes() {
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        for (to, compression) in
+            [("arrow-ipc-file", "none"), ("arrow-ipc-stream", "zstd"), ("arrow-ipc-stream", "lz4")]
+        {
+            let written = [Way::Linked, Way::Loaded].map(|way| {
+                let host = host(way, Faults::new());
+                let session = session(&host, device);
+                let bytes = convert(&session, to, compression).unwrap();
+                drop(session);
+                assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+                bytes
+            });
+            assert!(written[0].len() > 100_000);
+            assert!(written[0] == written[1], "{to} {compression} {device}");
+        }
+    }
+}
+
+#[test]
+fn both_ways_decode_to_the_same_bytes() {
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        let decoded = [Way::Linked, Way::Loaded].map(|way| {
+            let host = host(way, Faults::new());
+            let session = session(&host, device);
+            let decode = |tree: Golden| {
+                let sink = VecSink::new();
+                let conversion = session.conversion().to("arrow-ipc-stream").via("encoded-array");
+                conversion.run(Input::bytes(tree.tree), Output::Memory(sink.clone())).expect(&tree.name);
+                (tree.name, sink.take())
+            };
+            let bytes: Vec<_> = one_of_each().into_iter().map(decode).collect();
+            drop(session);
+            assert!(host.settle().is_empty(), "{way:?} {device}: {:?}", host.settle());
+            bytes
+        });
+        for (linked, loaded) in decoded[0].iter().zip(&decoded[1]) {
+            assert!(linked == loaded, "{} on {device}", linked.0);
+        }
+    }
+}
+
+#[test]
+fn both_ways_refuse_with_the_same_words() {
+    let said = [Way::Linked, Way::Loaded].map(|way| {
+        let host = host(way, Faults::new());
+        let session = session(&host, Device::CPU);
+        [("arrow-ipc-file", "gzip"), ("arrow-c-dream", "none")]
+            .map(|(to, compression)| words(&convert(&session, to, compression).unwrap_err()))
+    });
+    assert_eq!(said[0], said[1]);
+    assert!(said[0][0].contains("gzip") && said[0][1].contains("arrow-c-dream"), "{said:?}");
+}
+
+/// Every failure of the memory, at its first occurrences and some of the others, or at each with `CROSSDOCK_FAULTS=all`: an error, no
+/// leak, and the next conversion works.
+#[test]
+fn a_failure_anywhere_is_an_error_and_leaks_nothing() {
+    let _replay = replay::on_failure();
+    for operation in
+        faults::part("a_failure_anywhere", OPERATIONS.len(), 4).into_iter().map(|i| OPERATIONS[i])
+    {
+        let faults = Faults::new();
+        let host = host(Way::Loaded, faults.clone());
+        let session = session(&host, Device::UNTOUCHABLE);
+        convert(&session, "arrow-ipc-stream", "none").unwrap();
+        let occurrences = faults.seen(operation);
+        assert!(occurrences > 10, "{operation:?}");
+        let mut failed = 0;
+        for nth in faults::chosen(occurrences, 40, 16) {
+            faults.fail(operation, nth);
+            failed += u64::from(convert(&session, "arrow-ipc-stream", "none").is_err());
+            faults.fail(operation, 0);
+        }
+        assert!(failed > 5, "{operation:?}: {failed} of {occurrences} failures came up");
+        let whole = convert(&session, "arrow-ipc-stream", "none").unwrap();
+        assert!(whole.len() > 100_000);
+        drop(session);
+        assert!(host.settle().is_empty(), "{operation:?}: {:?}", host.settle());
+    }
+}

@@ -1,0 +1,14 @@
+//! What spans several crates and needs no device besides memory of the host.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bad_input;
+mod csv;
+mod failures;
+mod garbage;
+mod lifetimes;
+mod linked;
+mod panics;
+mod plugin_page;
+mod recognition;
+mod reports;
+mod stalled;

@@ -1,0 +1,151 @@
+//! `docs/plugins.md` does what it says: its C plugin is compiled with its own commands, its Rust plugin is the crate
+//! `tests/plugin-page`, which takes its code from the page.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crossdock_tests::{assert_refused, built, built_file, crossdock};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// All blocks of a language, joined in their order.
+fn blocks(language: &str) -> String {
+    let page = std::fs::read_to_string(root().join("docs/plugins.md")).unwrap();
+    let (mut code, mut inside) = (String::new(), false);
+    for line in page.lines() {
+        match (inside, line) {
+            (false, line) if line == format!("```{language}") => inside = true,
+            (true, "```") => inside = false,
+            (true, line) => code = code + line + "\n",
+            _ => {}
+        }
+    }
+    assert!(!code.is_empty(), "the page has no {language}");
+    code
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// The page's C plugin in a folder, after the page's own commands have been run there.
+fn lines() -> (tempfile::TempDir, Output) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("lines.c"), blocks("c")).unwrap();
+    let path = format!("{}:{}", text(&built()), std::env::var("PATH").unwrap());
+    let out = Command::new("sh")
+        .args(["-euc", &blocks("sh")])
+        .current_dir(folder.path())
+        .env("PATH", path)
+        .env("CROSSDOCK_INCLUDE", root().join("plugin-api/include").canonicalize().unwrap())
+        .env_remove("CROSSDOCK_PLUGIN_PATH")
+        .output()
+        .unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    (folder, out)
+}
+
+fn convert(plugin: &Path, from: &Path, to: &Path, more: &[&str]) -> Output {
+    let arguments = ["convert", text(from), text(to), "--plugins", text(plugin), "--quiet"];
+    crossdock(&[&arguments[..], more].concat())
+}
+
+#[track_caller]
+fn assert_done(out: &Output) {
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn the_page_s_commands_build_its_c_plugin_and_try_it() {
+    let (folder, out) = lines();
+    let said = String::from_utf8(out.stdout).unwrap();
+    for part in ["lines", "loads here   yes", "skip_blank", "written line by line"] {
+        assert!(said.contains(part), "{said:?} does not contain {part:?}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.path().join("again.lines")).unwrap(), "one\ntwo\n");
+}
+
+#[test]
+fn both_plugins_keep_the_rules() {
+    let (folder, _) = lines();
+    let numbers = folder.path().join("libcrossdock_numbers_plugin.so");
+    std::fs::copy(built_file("libplugin_page.so"), &numbers).unwrap();
+    for plugin in [folder.path().join("libcrossdock_lines_plugin.so"), numbers] {
+        let out = crossdock(&["verify", text(&plugin), "--timeout", "120"]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+    }
+}
+
+#[test]
+fn the_c_plugin_reads_and_writes_and_says_what_is_wrong() {
+    let (folder, _) = lines();
+    let plugin = folder.path().join("libcrossdock_lines_plugin.so");
+    let (input, arrow) = (folder.path().join("in.lines"), folder.path().join("in.arrow"));
+    let again = folder.path().join("again.lines");
+    let long = "x".repeat(1_000_000);
+    let many = "some words\n".repeat(300_000);
+    for content in ["", "\n", "a", "a\n\n\nb", &many, &format!("{long}\n{long}\nend")] {
+        std::fs::write(&input, content).unwrap();
+        assert_done(&convert(&plugin, &input, &arrow, &[]));
+        assert_done(&convert(&plugin, &arrow, &again, &[]));
+        let expected = if content.is_empty() || content.ends_with('\n') {
+            content.into()
+        } else {
+            format!("{content}\n")
+        };
+        assert!(std::fs::read_to_string(&again).unwrap() == expected, "{} bytes", content.len());
+    }
+    std::fs::remove_file(&arrow).unwrap();
+    std::fs::write(&input, "x".repeat(3 << 20)).unwrap();
+    assert_refused(&convert(&plugin, &input, &arrow, &[]), &["lines 0.1.0", "1 MiB"], &arrow);
+    let sample = crossdock_tests::sample();
+    std::fs::remove_file(&again).unwrap();
+    assert_refused(&convert(&plugin, &sample, &again, &[]), &["lines 0.1.0", "one column"], &again);
+}
+
+#[test]
+fn the_rust_plugin_reads_and_writes_on_every_device_and_says_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = folder.path().join("libcrossdock_numbers_plugin.so");
+    std::fs::copy(built_file("libplugin_page.so"), &plugin).unwrap();
+    let (input, arrow) = (folder.path().join("in.numbers"), folder.path().join("in.arrow"));
+    let again = folder.path().join("again.numbers");
+    let numbers: String = (-70_000_i64..70_000).map(|n| format!("{}\n", n * 131_071_131_071)).collect();
+    for device in ["cpu", "untouchable"] {
+        for content in ["", "1\n", &numbers] {
+            std::fs::write(&input, content).unwrap();
+            assert_done(&convert(
+                &plugin,
+                &input,
+                &arrow,
+                &["--device", device, "--from-option", "batch_rows=1000"],
+            ));
+            assert_done(&convert(&plugin, &arrow, &again, &["--device", device]));
+            assert!(std::fs::read_to_string(&again).unwrap() == content, "{device}");
+        }
+    }
+    std::fs::remove_file(&arrow).unwrap();
+    std::fs::write(&input, "1\n2\nthree\n").unwrap();
+    let expected = [
+        concat!("numbers ", env!("CARGO_PKG_VERSION")),
+        "in.numbers",
+        "line 3",
+        "expected a 64-bit integer",
+        "three",
+    ];
+    assert_refused(&convert(&plugin, &input, &arrow, &[]), &expected, &arrow);
+}
+
+/// The manifest that is printed and the one that is built with name the same crates.
+#[test]
+fn the_page_s_manifest_needs_what_its_code_needs() {
+    let names = |manifest: &str| -> Vec<String> {
+        let rest = manifest.split("[dependencies]").nth(1).unwrap();
+        let lines = rest.lines().skip(1).take_while(|line| !line.trim().is_empty());
+        lines.map(|line| line.split([' ', '.', '=']).next().unwrap().to_string()).collect()
+    };
+    let built_with = std::fs::read_to_string(root().join("tests/plugin-page/Cargo.toml")).unwrap();
+    assert_eq!(names(&blocks("toml")), names(&built_with));
+}

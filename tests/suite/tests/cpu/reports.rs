@@ -1,0 +1,202 @@
+//! What the command and the library report of their work, with the real plugins.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crossdock::Host;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock_tests::{built, built_file, command, crossdock, sample};
+use serde_json::Value;
+
+const SAMPLE_ROWS: u64 = 27_004;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let out = crossdock(arguments);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// Every name of a field, at any depth.
+fn names(value: &Value, to: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            to.insert(name.clone());
+            names(value, to);
+        }),
+        Value::Array(values) => values.iter().for_each(|value| names(value, to)),
+        _ => {}
+    }
+}
+
+fn assert_documented(command: &str, value: &Value) {
+    let help = String::from_utf8(crossdock(&[command, "--help"]).stdout).unwrap();
+    let words: BTreeSet<_> = help.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+    let mut fields = BTreeSet::new();
+    names(value, &mut fields);
+    for field in fields {
+        assert!(words.contains(field.as_str()), "crossdock {command} --help does not tell of '{field}'");
+    }
+}
+
+#[test]
+fn convert_reports_every_stage_as_json_with_the_fields_that_the_help_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = folder.path().join("out.arrows");
+    let sample = sample();
+    let report = json(&["convert", text(&sample), text(&output), "--via", "arrow-c-device", "--json"]);
+    let stages = report["stages"].as_array().unwrap();
+    let stage = |i: usize| (stages[i]["stage"].as_str().unwrap(), stages[i]["format"].as_str().unwrap());
+    assert_eq!(stages.len(), 3);
+    assert_eq!(stage(0), ("read", "arrow-ipc-file"));
+    assert_eq!(stage(1), ("via", "arrow-c-device"));
+    assert_eq!(stage(2), ("write", "arrow-ipc-stream"));
+    assert!(stages.iter().all(|stage| stage["rows"] == SAMPLE_ROWS), "{report}");
+    assert_eq!(stages[2]["bytes"], std::fs::metadata(&output).unwrap().len());
+    assert_eq!(report["leaks"], Value::Array(Vec::new()));
+    let total = report["time_ns"].as_u64().unwrap();
+    let sum: u64 = stages.iter().map(|stage| stage["time_ns"].as_u64().unwrap()).sum();
+    assert!(0 < sum && sum <= total, "{sum} ns in stages, {total} ns in all");
+    assert_documented("convert", &report);
+}
+
+#[test]
+fn a_conversion_on_another_device_reports_what_was_copied() {
+    let sample = sample();
+    let arguments = ["convert", text(&sample), "/dev/null", "--to", "arrow-ipc-stream", "--json"];
+    let copied = |device: &str| {
+        let report = json(&[&arguments[..], &["--device", device]].concat());
+        let sum = |way: &str| -> u64 {
+            let stages = report["stages"].as_array().unwrap();
+            stages.iter().map(|stage| stage["copied_bytes"][way].as_u64().unwrap()).sum()
+        };
+        ["h2d", "d2h"].map(sum)
+    };
+    assert_eq!(copied("cpu"), [0, 0]);
+    let [h2d, d2h] = copied("untouchable");
+    assert!(h2d > 1_000_000 && d2h > 1_000_000, "{h2d} and {d2h} bytes");
+}
+
+#[test]
+fn the_report_goes_to_standard_error_where_standard_output_is_the_data_s() {
+    let out = crossdock(&["convert", text(&sample()), "-", "--json"]);
+    let report: Value = serde_json::from_slice(&out.stderr).unwrap();
+    assert_eq!(report["stages"][1]["bytes"], out.stdout.len());
+}
+
+#[test]
+fn plan_reports_every_column_as_json_with_the_fields_that_the_help_lists() {
+    let sample = sample();
+    let plan = json(&["plan", text(&sample), "--to", "arrow-c-device", "--json"]);
+    assert_eq!((&plan["plugin"], &plan["format"]), (&"arrow-c-device".into(), &"arrow-c-device".into()));
+    assert_eq!((&plan["rows"], &plan["bytes_moved"]), (&SAMPLE_ROWS.into(), &0.into()));
+    let columns = plan["columns"].as_array().unwrap();
+    assert_eq!(columns.len(), 21);
+    assert!(columns.iter().all(|column| column["verdict"] == "zero-copy" && column["to"] == "cpu"), "{plan}");
+    let year = &columns[0];
+    assert_eq!(
+        (&year["name"], &year["type"], &year["bytes"]),
+        (&"year".into(), &"Int16".into(), &54_008.into())
+    );
+    assert_documented("plan", &plan);
+    let plan = json(&["plan", text(&sample), "--to", "arrow-ipc", "--device", "untouchable", "--json"]);
+    let sum: u64 = plan["columns"].as_array().unwrap().iter().map(|c| c["bytes"].as_u64().unwrap()).sum();
+    assert!(sum > 1_000_000 && plan["bytes_moved"] == sum, "{plan}");
+}
+
+#[test]
+fn progress_never_goes_back_and_ends_at_the_total() {
+    let stream = crossdock(&["convert", text(&sample()), "-", "--quiet"]).stdout;
+    let host = Host::builder().plugins(built()).build().unwrap();
+    let session = host.session().open().unwrap();
+    let file = || Input::open(sample(), session.cancel_flag()).unwrap();
+    let file_bytes = std::fs::metadata(sample()).unwrap().len();
+    let stream_bytes = stream.len() as u64;
+    for (input, bytes) in [(file(), file_bytes), (Input::bytes(stream), stream_bytes)] {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = heard.clone();
+        session
+            .conversion()
+            .to("arrow-ipc-stream")
+            .progress(Arc::new(move |done, total| listener.lock().unwrap().push((done, total))))
+            .run(input, Output::Memory(VecSink::new()))
+            .unwrap();
+        let heard = heard.lock().unwrap();
+        assert!(heard.len() >= 4, "once a batch at least: {heard:?}");
+        assert!(heard.is_sorted_by_key(|(done, _)| *done), "{heard:?}");
+        assert!(heard.iter().all(|(_, total)| *total == bytes), "{heard:?}");
+        assert_eq!(heard.last().unwrap().0, bytes, "{heard:?}");
+    }
+}
+
+#[test]
+fn our_plugins_say_who_they_are_without_being_run() {
+    let panics = if cfg!(panic = "unwind") { "unwind" } else { "abort" };
+    for (file, name, formats) in [
+        ("libcrossdock_arrow_ipc_plugin.so", "arrow-ipc", &["arrow-ipc-file", "arrow-ipc-stream"][..]),
+        (
+            "libcrossdock_arrow_c_device_plugin.so",
+            "arrow-c-device",
+            &["arrow-c-device", "arrow-c-device-stream", "arrow-c-data", "arrow-c-stream"],
+        ),
+    ] {
+        let file = built_file(file);
+        let about = json(&["inspect", text(&file), "--json"]);
+        assert_eq!((&about["name"], &about["loads"]), (&name.into(), &true.into()), "{about}");
+        assert_eq!(about["formats"], Value::from(formats), "{about}");
+        assert_eq!(
+            about["interfaces"],
+            serde_json::json!(["crossdock.importer/1", "crossdock.exporter/1"]),
+            "{about}"
+        );
+        assert_eq!((&about["licence"], &about["panic"]), (&"Apache-2.0".into(), &panics.into()), "{about}");
+        assert!(about["toolchain"].as_str().unwrap().starts_with("rustc 1."), "{about}");
+        let words = String::from_utf8(crossdock(&["inspect", text(&file)]).stdout).unwrap();
+        assert!(words.contains(name) && words.contains("loads here   yes"), "{words}");
+    }
+}
+
+/// The names of the calls that a record has, all of which have ended.
+fn recorded(path: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let events: Vec<Value> = serde_json::from_str(&format!("{}]", text.trim_end_matches(",\n"))).unwrap();
+    let of = |phase: &str| events.iter().filter(|event| event["ph"] == *phase).collect::<Vec<_>>();
+    assert_eq!(of("B").len(), of("E").len());
+    of("B").iter().map(|event| event["name"].as_str().unwrap().to_string()).collect()
+}
+
+#[test]
+fn calls_are_recorded_where_an_option_or_the_environment_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let sample = sample();
+    for (name, option) in [("a.json", true), ("b.json", false)] {
+        let record = at(name);
+        let mut command = command(&["convert", text(&sample), text(&at("out.arrows")), "--quiet"]);
+        if option {
+            command.arg("--trace").arg(&record).env("CROSSDOCK_TRACE", at("not.json"));
+        } else {
+            command.env("CROSSDOCK_TRACE", &record);
+        }
+        let out = command.output().unwrap();
+        assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+        let names = recorded(&record);
+        for name in
+            ["arrow-ipc (read): importer.open", "arrow-ipc (write): writer.finish", "host: sink.write"]
+        {
+            assert!(names.iter().any(|known| known == name), "{name}: {names:?}");
+        }
+    }
+    assert!(!at("not.json").exists(), "the option goes before");
+    let out =
+        crossdock(&["convert", text(&sample), text(&at("out.arrow")), "--trace", "/none/such/trace.json"]);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{error}");
+    assert!(error.contains("cannot record calls in '/none/such/trace.json'"), "{error}");
+    assert!(!at("out.arrow").exists());
+}

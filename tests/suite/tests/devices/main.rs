@@ -1,0 +1,9 @@
+//! What spans several crates, on every device.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod at_exit;
+mod decoder_failures;
+mod encoded_bytes;
+mod encodings;
+mod tables;
+mod third_parties;
