@@ -5,13 +5,13 @@ use std::process::Command;
 use crossdock_tests::{built_file, command, crossdock};
 use serde_json::Value;
 
-use crate::bad::build;
 use crate::bad_cases;
+use crate::objects::Objects;
 
 #[test]
 fn a_failure_tells_how_to_see_it_again() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = build(folder.path(), Some("NULL_DROPPED"));
+    let plugin = Objects::compile(folder.path()).plugin(Some("NULL_DROPPED"));
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--seed", "7", "--timeout", "120"]);
     let failed = report["cases"].as_array().unwrap().iter().find(|case| case["outcome"] == "failed").unwrap();
     assert_eq!(failed["name"], "importer.values");
@@ -29,7 +29,7 @@ fn a_failure_tells_how_to_see_it_again() {
 #[test]
 fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = build(folder.path(), Some("CAPSULE_NEEDS_INSTANCE"));
+    let plugin = Objects::compile(folder.path()).plugin(Some("CAPSULE_NEEDS_INSTANCE"));
     let junit = folder.path().join("report.xml");
     let mut verify =
         command(&["verify", plugin.to_str().unwrap(), "--case", "lifetimes.*", "--device", "cpu"]);
@@ -56,7 +56,7 @@ fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
 #[test]
 fn a_case_alone_does_not_ask_for_its_ground() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = build(folder.path(), Some("COLUMN_DROPPED"));
+    let plugin = Objects::compile(folder.path()).plugin(Some("COLUMN_DROPPED"));
     let (_, report) = crate::verify(&plugin, &["--device", "cpu", "--case", "importer.values"]);
     assert_eq!(bad_cases(&report), [("importer.values".to_string(), "failed".to_string())]);
     // Another one's name has this one in it.
@@ -68,7 +68,7 @@ fn a_case_alone_does_not_ask_for_its_ground() {
 #[test]
 fn a_case_in_which_nothing_of_the_plugins_ran_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = build(folder.path(), Some("DECODES_ALONE"));
+    let plugin = Objects::compile(folder.path()).plugin(Some("DECODES_ALONE"));
     // Without a sample there is nothing to decode.
     let (out, report) = crate::verify(&plugin, &["--timeout", "120"]);
     assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)));

@@ -1,9 +1,12 @@
 //! `crossdock verify`: plugins that keep the rules pass, and of those that do not each is found by the case for its sin.
+//!
+//! A program of its own because it takes long and gains nothing from being repeated on every simulated machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod answers;
 mod bad;
 mod good;
+mod objects;
 mod sins;
 
 use std::io::Write;
