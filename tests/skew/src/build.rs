@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::Skipped;
-use crate::sources::Sources;
+use crate::sources::{Sources, folder};
 
 /// What would make Cargo build as this test was built, rather than as its author would.
 const INHERITED: &[&str] = &[
@@ -53,10 +54,19 @@ pub fn rust(sources: &Sources, nightly: bool) -> Result<PathBuf, Skipped> {
     Ok(to)
 }
 
-/// Some packages of a whole workspace, and the folder that they are built into. An error where one of its dependencies is neither on
-/// this machine nor to be had.
+/// What Cargo and the compiler say of themselves: another toolchain makes another build.
+pub fn toolchain() -> Result<String, Skipped> {
+    let output =
+        cargo(false)?.args(["--version", "--verbose"]).output().map_err(|error| error.to_string())?;
+    let rustc = Command::new("rustc").env_remove("RUSTUP_TOOLCHAIN").arg("-vV").output();
+    let rustc = rustc.map_err(|error| format!("rustc: {error}"))?;
+    Ok(format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&rustc.stdout)))
+}
+
+/// Some packages of a whole workspace, and the folder that they are built into, which the next release's are built into as well:
+/// what they have in common is built once. An error where one of its dependencies is neither on this machine nor to be had.
 pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skipped> {
-    let target = sources.made.join("workspace");
+    let target = folder().join("workspaces");
     let of = |command: &mut Command| {
         command.args(["--locked", "--manifest-path"]).arg(sources.at("Cargo.toml"));
     };
@@ -75,18 +85,30 @@ pub fn workspace(sources: &Sources, packages: &[&str]) -> Result<PathBuf, Skippe
     packages.iter().for_each(|package| {
         command.args(["--package", package]);
     });
-    // Nobody debugs them.
-    run(command.arg("--target-dir").arg(&target).env("CARGO_PROFILE_DEV_DEBUG", "0"));
+    // Dependencies run for seconds, and optimising them takes minutes.
+    command.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
+    // Nobody debugs them, and nothing of them is ever built again after a change.
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
+    run(command.arg("--target-dir").arg(&target));
     Ok(target.join("debug"))
 }
 
 /// A copy of its own: Cargo must not write over what a host has mapped.
 pub fn copied(built: &Path, to: &Path) {
-    if to.exists() {
-        std::fs::remove_file(to).unwrap();
-    }
-    std::fs::copy(built, to).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
-    allow(to);
+    replace(to, |fresh| {
+        std::fs::copy(built, fresh).unwrap_or_else(|error| panic!("{}: {error}", built.display()));
+    });
+}
+
+/// Makes a file anew in one step: who has the last run's mapped keeps it, and another thread that makes the same finds one of
+/// the two.
+fn replace(to: &Path, make: impl FnOnce(&Path)) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let fresh = to.with_extension(format!("{}-{number}", std::process::id()));
+    make(&fresh);
+    allow(&fresh);
+    std::fs::rename(&fresh, to).unwrap_or_else(|error| panic!("{}: {error}", to.display()));
 }
 
 /// How the fixture in C is built.
@@ -129,10 +151,8 @@ pub fn c(sources: &Sources, how: &C<'_>) -> Result<PathBuf, Skipped> {
         .arg("-I")
         .arg(include)
         .args(c_files(&sources.at(how.folder.unwrap_or("tests/skew/fixtures/c"))))
-        .arg("-o")
-        .arg(&to);
-    run(&mut command);
-    allow(&to);
+        .arg("-o");
+    replace(&to, |fresh| run(command.arg(fresh)));
     Ok(to)
 }
 
@@ -147,12 +167,7 @@ fn c_files(folder: &Path) -> Vec<PathBuf> {
 fn place(sources: &Sources, name: &str) -> PathBuf {
     let folder = sources.made.join(name);
     std::fs::create_dir_all(&folder).unwrap();
-    let to = folder.join("libcrossdock_skew_plugin.so");
-    // Whoever has the last run's mapped keeps it: it is replaced, not written over.
-    if to.exists() {
-        std::fs::remove_file(&to).unwrap();
-    }
-    to
+    folder.join("libcrossdock_skew_plugin.so")
 }
 
 /// Whatever the umask of the one who runs the tests.

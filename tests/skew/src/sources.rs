@@ -74,17 +74,26 @@ impl Sources {
         let root = made.join(as_folder);
         let tar = made.join(as_folder.to_owned() + ".tar");
         std::fs::create_dir_all(&made).unwrap();
-        git(&["cat-file", "-e", &format!("{commit}^{{commit}}")]).map_err(|said| {
+        let id = git(&["rev-parse", "--verify", &format!("{commit}^{{commit}}")]).map_err(|said| {
             format!("commit {commit} is not in this clone (shallow, or no clone at all): {said}")
         })?;
-        let to = format!("--output={}", tar.display());
-        git(&[&["archive", "--format=tar", &to, commit, "--"], paths].concat())?;
-        // What is there already is of the same commit or of another: files of an older one must not stay.
-        if root.exists() {
-            std::fs::remove_dir_all(&root).unwrap();
+        // Threads take the same commit out, and so do test programs that run side by side.
+        let lock = std::fs::File::create(made.join(as_folder.to_owned() + ".lock")).unwrap();
+        lock.lock().unwrap();
+        let taken = Stamp::new(made.join(as_folder.to_owned() + ".commit"), id.trim());
+        if !taken.holds() {
+            taken.remove();
+            let to = format!("--output={}", tar.display());
+            git(&[&["archive", "--format=tar", &to, commit, "--"], paths].concat())?;
+            // Files of another commit must not stay.
+            if root.exists() {
+                std::fs::remove_dir_all(&root).unwrap();
+            }
+            std::fs::create_dir_all(&root).unwrap();
+            run(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&root))?;
+            std::fs::remove_file(&tar).unwrap();
+            taken.set();
         }
-        std::fs::create_dir_all(&root).unwrap();
-        run(Command::new("tar").arg("-xf").arg(&tar).arg("-C").arg(&root))?;
         Ok(Self { name: name.into(), root, made })
     }
 
@@ -111,14 +120,48 @@ impl Sources {
     }
 }
 
-fn git(arguments: &[&str]) -> Result<(), Skipped> {
+/// A file that says what something beside it was made of.
+pub struct Stamp {
+    file: PathBuf,
+    content: String,
+}
+
+impl Stamp {
+    /// One with this content; the file need not be there.
+    pub fn new(file: PathBuf, content: &str) -> Self {
+        Self { file, content: content.to_owned() }
+    }
+
+    /// Whether what is there was made of the same.
+    pub fn holds(&self) -> bool {
+        std::fs::read_to_string(&self.file).is_ok_and(|content| content == self.content)
+    }
+
+    /// Before it is made anew.
+    pub fn remove(&self) {
+        match std::fs::remove_file(&self.file) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                panic!("{}: {error}", self.file.display());
+            }
+            _ => {}
+        }
+    }
+
+    /// When all of it has been made.
+    pub fn set(&self) {
+        std::fs::write(&self.file, &self.content).unwrap();
+    }
+}
+
+fn git(arguments: &[&str]) -> Result<String, Skipped> {
     run(Command::new("git").arg("-C").arg(repository()).args(arguments))
 }
 
-fn run(command: &mut Command) -> Result<(), Skipped> {
+/// What it wrote.
+fn run(command: &mut Command) -> Result<String, Skipped> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.output() {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             Err(format!("{program}: {}", said.lines().next().unwrap_or("failed").trim()))

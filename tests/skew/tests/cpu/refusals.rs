@@ -1,6 +1,5 @@
 //! Plugins of versions that this host does not speak: each is refused with its reason and its words, before any of its
 //! code runs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crossdock::load::{Load, PluginFile};
 use crossdock_plugin_api::abi;

@@ -1,5 +1,4 @@
 //! The encoding of the example in C, as the header of a later release makes it, under today's host.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::path::Path;
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crossdock_plugin_api::abi;
-use crossdock_skew::sources::{Release, Sources, folder, listed};
+use crossdock_skew::sources::{Release, Sources, Stamp, folder, listed};
 use crossdock_skew::{Skipped, build, skipped};
 
 const LIBRARY: &str = "libcrossdock.so";
@@ -38,10 +38,21 @@ struct Has {
 impl Built {
     /// What lies in `from`, copied to `made`.
     fn of(from: &Path, made: &Path, has: Has) -> Self {
+        Self::placed(made, has, |file, folder| {
+            std::fs::create_dir_all(folder).unwrap();
+            build::copied(&from.join(file), &folder.join(file));
+        })
+    }
+
+    /// What an earlier call of [`Built::of`] copied to `made`.
+    fn at(made: &Path, has: Has) -> Self {
+        Self::placed(made, has, |file, folder| assert!(folder.join(file).exists(), "{file} was taken away"))
+    }
+
+    fn placed(made: &Path, has: Has, put: impl Fn(&str, &Path)) -> Self {
         let place = |file: &str, folder: &str| {
             let folder = made.join(folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            build::copied(&from.join(file), &folder.join(file));
+            put(file, &folder);
             folder
         };
         let plugins = place(IPC, "plugins");
@@ -70,8 +81,17 @@ impl Built {
             let command = if sources.at("cli").is_dir() { "crossdock-cli" } else { "crossdock" };
             packages.extend(has.today_s_abi.then_some(command));
             packages.extend(has.encodings.then_some("crossdock-encodings-plugin"));
-            let to = build::workspace(&sources, &packages)?;
-            Ok(Self::of(&to, &sources.made, has))
+            // Where all of it is there from another run, nothing is built, and Cargo is not even asked.
+            let content = format!("{commit} {packages:?}\n{}", build::toolchain()?);
+            let stamp = Stamp::new(sources.made.join("hosts.stamp"), &content);
+            if !stamp.holds() {
+                stamp.remove();
+                let to = build::workspace(&sources, &packages)?;
+                let built = Self::of(&to, &sources.made, has);
+                stamp.set();
+                return Ok(built);
+            }
+            Ok(Self::at(&sources.made, has))
         };
         releases.entry(version.clone()).or_insert_with(build).clone()
     }
@@ -94,7 +114,7 @@ pub fn with_releases(name: &str, test: impl Fn(&str, &Built)) {
     if std::env::var_os("CROSSDOCK_TEST_C_FLAGS").is_some() {
         return skipped(name, "an earlier release is built without a sanitizer");
     }
-    for release in listed(include_str!("../../releases.txt")) {
+    for release in listed(include_str!("../../../releases.txt")) {
         match Built::of_release(&release) {
             Ok(earlier) => test(&release.version, &earlier),
             Err(why) => skipped(&format!("{name}: {}", release.version), &why),

@@ -1,5 +1,4 @@
 //! Hosts of earlier releases: beside today's in one process, each its library with its plugins, and with today's plugins.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod built;
 mod trees;
@@ -24,7 +23,7 @@ const ROW_COUNT: usize = 27_004;
 /// The program that puts two to work.
 fn run(folder: &Path, first: &Built, second: &Built) -> Output {
     let program = folder.join("hosts");
-    let source = repository().join("tests/skew/tests/hosts/hosts.c");
+    let source = repository().join("tests/skew/tests/cpu/hosts/hosts.c");
     let headers = ["plugin-api/include", "capi/include"].map(|path| repository().join(path));
     let mut cc = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".into()));
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"]).arg(source).arg("-o").arg(&program).arg("-ldl");
