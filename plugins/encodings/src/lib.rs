@@ -4,18 +4,18 @@
 //! for the ids that Vortex has, and an importer that takes trees, in capsules or as bytes, and has the session decode them, by
 //! this plugin and by any other that it has.
 
-pub mod cpu;
+mod cpu;
 mod device;
 mod export;
 mod import;
-pub mod job;
+mod job;
 pub mod kinds;
 mod lower;
 mod nested;
-pub mod node;
+mod node;
 mod single;
 mod validity;
-pub mod wire;
+mod wire;
 
 use arrow_schema::{Field, Schema};
 use crossdock_arrays::{DeviceBatch, call_stream, export_batch, import_batch};

@@ -2,8 +2,7 @@
 
 use crossdock_plugin_api::{Error, Result};
 
-use super::wide::{self, Work};
-use super::words::{Word, same_len};
+use super::words::Word;
 
 /// A float that ALP encodes.
 pub trait Float: Copy + PartialEq + std::fmt::Debug + std::ops::Mul<Output = Self> + 'static {
@@ -82,22 +81,6 @@ impl<F: Float> Scale<F> {
     pub fn decode(self, bits: F::Word) -> F {
         F::of(bits) * self.power * self.inverse
     }
-
-    /// The floats of many.
-    pub fn decode_all(self, encoded: &[F::Word], out: &mut [F]) -> Result<()> {
-        same_len("ALP: encoded integers", out.len(), encoded.len())?;
-        wide::run(self, encoded, out);
-        Ok(())
-    }
-}
-
-impl<F: Float> Work<F::Word, F> for Scale<F> {
-    #[inline(always)]
-    fn run(self, encoded: &[F::Word], out: &mut [F]) {
-        for (out, bits) in out.iter_mut().zip(encoded) {
-            *out = self.decode(*bits);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -138,8 +121,8 @@ mod tests {
             ints in proptest::collection::vec(any::<i64>(), 0..40), e in 0u32..=18, f in 0u32..=18
         ) {
             let words: Vec<u64> = ints.iter().map(|i| i.cast_unsigned()).collect();
-            let mut out = vec![0.0f64; ints.len()];
-            Scale::new(e, f).unwrap().decode_all(&words, &mut out).unwrap();
+            let scale = Scale::<f64>::new(e, f).unwrap();
+            let out: Vec<f64> = words.iter().map(|bits| scale.decode(*bits)).collect();
             let (power, inverse): (f64, f64) =
                 (format!("1e{f}").parse().unwrap(), format!("1e-{e}").parse().unwrap());
             for (i, out) in ints.iter().zip(&out) {
@@ -147,8 +130,8 @@ mod tests {
             }
             let (e, f) = (e % 11, f % 11);
             let words: Vec<u32> = ints.iter().map(|i| *i as u32).collect();
-            let mut out = vec![0.0f32; ints.len()];
-            Scale::new(e, f).unwrap().decode_all(&words, &mut out).unwrap();
+            let scale = Scale::<f32>::new(e, f).unwrap();
+            let out: Vec<f32> = words.iter().map(|bits| scale.decode(*bits)).collect();
             let (power, inverse): (f32, f32) =
                 (format!("1e{f}").parse().unwrap(), format!("1e-{e}").parse().unwrap());
             for (i, out) in ints.iter().zip(&out) {
@@ -169,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_out_of_range_and_other_lengths_are_refused() {
+    fn exponents_out_of_range_are_refused() {
         let message = |r: Result<Scale<f32>>| r.unwrap_err().message().to_owned();
         assert_eq!(message(Scale::new(11, 0)), "ALP: expected an exponent e of 0 to 10, got 11");
         assert_eq!(
@@ -177,7 +160,5 @@ mod tests {
             "ALP: expected an exponent f of 0 to 10, got 4294967295"
         );
         assert!(Scale::<f64>::new(18, 18).is_ok() && Scale::<f64>::new(19, 0).is_err());
-        let e = Scale::<f64>::new(1, 0).unwrap().decode_all(&[0], &mut []).unwrap_err();
-        assert_eq!(e.message(), "ALP: encoded integers: expected 0, got 1");
     }
 }

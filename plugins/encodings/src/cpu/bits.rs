@@ -42,11 +42,6 @@ impl<'a> Bits<'a> {
         self.len
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// One bit; those beyond the range are not set.
     #[inline]
     pub fn get(&self, i: usize) -> bool {
@@ -70,16 +65,6 @@ impl<'a> Bits<'a> {
         let mut last = [0; 8];
         last[..bytes.len()].copy_from_slice(bytes);
         u64::from_le_bytes(last) >> self.shift & lowest(rest)
-    }
-
-    /// All of them, 64 at a time.
-    pub fn words(self) -> impl Iterator<Item = u64> + 'a {
-        (0..self.len.div_ceil(64)).map(move |i| self.word(i))
-    }
-
-    /// How many are set.
-    pub fn count_ones(self) -> usize {
-        self.words().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Bits `from..from + len` of these.
@@ -122,17 +107,6 @@ pub fn write(out: &mut [u8], len: usize, mut word: impl FnMut(usize) -> u64) -> 
 /// All bits alike.
 pub fn fill(out: &mut [u8], len: usize, value: bool) -> Result<()> {
     write(out, len, |_| if value { u64::MAX } else { 0 })
-}
-
-/// What is set in both.
-pub fn and(a: Bits<'_>, b: Bits<'_>, out: &mut [u8]) -> Result<()> {
-    b.must_be("bits: of the second bitmap", a.len)?;
-    write(out, a.len, |i| a.word(i) & b.word(i))
-}
-
-/// What is not set.
-pub fn not(a: Bits<'_>, out: &mut [u8]) -> Result<()> {
-    write(out, a.len, |i| !a.word(i))
 }
 
 /// Sets or clears one bit of a bitmap; none beyond its bytes.
@@ -178,20 +152,13 @@ mod tests {
             let len = usize::from(cut.1) % (bytes.len() * 8 - offset + 1);
             let (bits, model) = (Bits::new(&bytes, offset, len).unwrap(), bools(&bytes, offset, len));
             prop_assert_eq!((0..len).map(|i| bits.get(i)).collect::<Vec<_>>(), &model[..]);
-            prop_assert_eq!(bits.count_ones(), model.iter().filter(|b| **b).count());
             let mut out = vec![0xa5; bytes_of(len)];
             bits.copy_to(&mut out).unwrap();
             prop_assert_eq!(bools(&out, 0, len), &model[..]);
             prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "what is beyond the end is zero");
-            not(bits, &mut out).unwrap();
-            prop_assert_eq!(bools(&out, 0, len), model.iter().map(|b| !b).collect::<Vec<_>>());
-            prop_assert!(bools(&out, len, out.len() * 8 - len).iter().all(|b| !b), "what is beyond the end is zero");
             let from = len / 3;
             let part = bits.slice(from, len - from).unwrap();
-            let mut both = vec![0; bytes_of(part.len())];
-            and(part, bits.slice(0, len - from).unwrap(), &mut both).unwrap();
-            let expected: Vec<_> = (from..len).map(|i| model[i] && model[i - from]).collect();
-            prop_assert_eq!(bools(&both, 0, len - from), expected);
+            prop_assert_eq!((0..part.len()).map(|i| part.get(i)).collect::<Vec<_>>(), &model[from..]);
         }
 
         #[test]
@@ -231,10 +198,5 @@ mod tests {
     fn outputs_of_another_length_are_refused() {
         let e = fill(&mut [0; 3], 16, true).unwrap_err();
         assert_eq!(e.message(), "bits: bytes of the output: expected 2, got 3");
-        let (a, b) = (Bits::new(&[1], 0, 8).unwrap(), Bits::new(&[1], 0, 7).unwrap());
-        assert_eq!(
-            and(a, b, &mut [0]).unwrap_err().message(),
-            "bits: of the second bitmap: expected 8, got 7"
-        );
     }
 }

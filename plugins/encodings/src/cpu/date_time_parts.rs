@@ -21,15 +21,12 @@ macro_rules! parts {
                 #[doc = concat!("As `", stringify!($t), "`.")]
                 $name(&'a [$t]),
             )*
-            /// The same everywhere.
-            Constant(i64),
         }
 
         impl Part<'_> {
             fn must_be(self, len: usize) -> Result<()> {
                 match self {
                     $( Part::$name(values) => same_len("timestamps: values of a part", len, values.len()), )*
-                    Part::Constant(_) => Ok(()),
                 }
             }
 
@@ -39,7 +36,6 @@ macro_rules! parts {
                     $( Part::$name(values) => {
                         wide::run(Bounds, &values[from..from + len], &mut [])
                     } )*
-                    Part::Constant(value) => (value.into(), value.into()),
                 }
             }
 
@@ -47,11 +43,6 @@ macro_rules! parts {
             fn add(self, from: usize, ticks: i64, out: &mut [i64]) {
                 match self {
                     $( Part::$name(values) => wide::run(Ticks(ticks), &values[from..from + out.len()], out), )*
-                    Part::Constant(0) => {}
-                    Part::Constant(value) => {
-                        let ticks = value.wrapping_mul(ticks);
-                        out.iter_mut().for_each(|out| *out = out.wrapping_add(ticks));
-                    }
                 }
             }
         }
@@ -169,7 +160,7 @@ mod tests {
             (Part::U16(&[40_000, 6]), 10_000_000),
             (Part::U32(&[3_000_000_000, 7]), 1_000_000_000),
             (Part::U64(&[0, 8]), 10_000_000_000),
-            (Part::Constant(9), 100_000_000_000),
+            (Part::I64(&[9, 9]), 100_000_000_000),
         ];
         combine(&parts, None, &mut out).unwrap();
         let first =
@@ -198,7 +189,7 @@ mod tests {
         refused(&[(Part::U64(&[u64::MAX]), i64::MAX); 5], 1);
         refused(&[(Part::I64(&[i64::MIN]), -1)], 1);
         refused(&[(Part::I64(&[0, i64::MIN]), 2)], 2);
-        combine(&[(Part::I64(&[i64::MIN]), 1), (Part::Constant(0), i64::MAX)], None, &mut [0]).unwrap();
+        combine(&[(Part::I64(&[i64::MIN]), 1), (Part::I64(&[0]), i64::MAX)], None, &mut [0]).unwrap();
     }
 
     #[test]

@@ -163,6 +163,7 @@ fn unpack_block<T: Word, U: Copy>(
 
 /// Packs `values` into blocks, the last filled up with zeros: the inverse of [`unpack`] with no offset, for those who make
 /// data to test with. Of each value the `width` lowest bits are kept; a width beyond the type's is that of the type.
+#[cfg(test)]
 pub fn pack<T: Word>(values: &[T], width: u32) -> Vec<u8> {
     let width = width.min(T::BITS);
     let mut packed = Vec::new();

@@ -7,8 +7,6 @@ use crossdock_plugin_api::{Error, Result};
 use super::coded::{self, Coder, GROUP, NO_START, ROOM, Starts, Told};
 use super::words::Index;
 
-pub use super::coded::decoded_bytes;
-
 /// Bytes of the longest symbol: to how many a code decodes at most.
 pub const SYMBOL_BYTES: usize = 8;
 

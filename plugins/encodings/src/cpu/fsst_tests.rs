@@ -1,4 +1,5 @@
 use super::*;
+use crate::cpu::coded::decoded_bytes;
 use proptest::prelude::*;
 
 /// A table of symbols of 1 to 8 bytes.

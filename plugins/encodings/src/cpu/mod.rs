@@ -11,7 +11,6 @@ pub mod decimals;
 pub mod delta;
 pub mod dictionary;
 pub mod fastlanes;
-pub mod frame;
 pub mod fsst;
 pub mod onpair;
 pub mod patches;

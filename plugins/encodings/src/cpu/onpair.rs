@@ -5,8 +5,6 @@ use crossdock_plugin_api::{Error, Result};
 use super::coded::{self, CODE_BYTES, Coder, GROUP, ROOM, Starts, Told};
 use super::words::Index;
 
-pub use super::coded::decoded_bytes;
-
 /// Bytes of the longest token: to how many a code decodes at most.
 pub const TOKEN_BYTES: usize = CODE_BYTES;
 

@@ -37,6 +37,7 @@ pub trait Word:
     /// The lowest bits of a number.
     fn low(of: u64) -> Self;
     /// The same number.
+    #[cfg(test)]
     fn wide(self) -> u64;
     /// Visits the words of a row, which may lie at any address, with their lanes.
     fn each(row: &[u8; ROW_BYTES], visit: impl FnMut(usize, Self));
@@ -71,7 +72,7 @@ macro_rules! words {
             fn low(of: u64) -> Self {
                 of as Self
             }
-            #[inline(always)]
+            #[cfg(test)]
             fn wide(self) -> u64 {
                 self.into()
             }

@@ -12,4 +12,3 @@ pub mod ptype;
 pub mod scalar;
 
 pub use ptype::PType;
-pub use scalar::Scalar;

@@ -140,11 +140,6 @@ impl<'a> Value<'a> {
         Ok(self.u64()? != 0)
     }
 
-    /// A `sint64`.
-    pub fn sint64(self) -> Result<i64> {
-        self.u64().map(zigzag)
-    }
-
     /// A string's, a message's or a packed list's bytes.
     pub fn bytes(self) -> Result<&'a [u8]> {
         match self {

@@ -82,6 +82,7 @@ impl PType {
     }
 
     /// A floating-point number.
+    #[cfg(test)]
     pub fn is_float(self) -> bool {
         matches!(self, Self::F16 | Self::F32 | Self::F64)
     }

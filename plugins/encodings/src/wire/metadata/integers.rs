@@ -3,36 +3,9 @@
 use arrow_schema::{DataType, Field};
 use crossdock_plugin_api::{Error, Result};
 
-use super::{Patches, each, in_block, once, ptype, required};
+use super::{Patches, each, in_block, once, required};
 use crate::wire::PType;
 use crate::wire::scalar::{Number, Scalar, number};
-
-/// `vortex.bool`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bool {
-    /// Bits before the first value, below 8.
-    pub offset: u32,
-}
-
-impl Bool {
-    /// Reads it.
-    pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self::default();
-        each(metadata, |number, value| {
-            if number == 1 {
-                it.offset = value.u32()?;
-            }
-            Ok(())
-        })?;
-        if it.offset >= 8 {
-            return Err(Error::bad_data(format!(
-                "{} bits before the first, expected less than 8",
-                it.offset
-            )));
-        }
-        Ok(it)
-    }
-}
 
 /// `fastlanes.bitpacked`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,57 +39,6 @@ impl BitPacked {
                 it.bit_width
             )));
         }
-        Ok(it)
-    }
-}
-
-/// `fastlanes.bitpacked.v2`: every block has a width of its own. Its last child says at which byte of the buffer each block
-/// begins, and where the last one ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BitPackedBlocks {
-    /// Values before the first one in its block, below 1024.
-    pub offset: u32,
-    /// The blocks' offsets' type, unsigned.
-    pub block_offsets_ptype: PType,
-    /// What did not fit.
-    pub patches: Option<Patches>,
-}
-
-impl BitPackedBlocks {
-    /// Reads it for a node with `length` integers of type `of`.
-    pub fn read(metadata: &[u8], of: PType, length: usize) -> Result<Self> {
-        of.int("packed values")?;
-        let mut it = Self { offset: 0, block_offsets_ptype: PType::U8, patches: None };
-        each(metadata, |number, value| {
-            match number {
-                1 => it.offset = in_block(value)?,
-                2 => it.block_offsets_ptype = ptype(value)?.unsigned("the offsets of blocks")?,
-                3 => once(&mut it.patches, Patches::read(value.bytes()?, length)?)?,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        Ok(it)
-    }
-}
-
-/// `fastlanes.for.v2`: every block has a reference of its own, in the second child.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct References {
-    /// Values before the first one in its block, below 1024.
-    pub offset: u32,
-}
-
-impl References {
-    /// Reads it.
-    pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self::default();
-        each(metadata, |number, value| {
-            if number == 1 {
-                it.offset = in_block(value)?;
-            }
-            Ok(())
-        })?;
         Ok(it)
     }
 }

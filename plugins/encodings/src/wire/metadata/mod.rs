@@ -13,10 +13,10 @@ mod strings;
 
 pub use blocks::{Delta, Rle};
 pub use floats::{Alp, AlpRd};
-pub use integers::{BitPacked, BitPackedBlocks, Bool, References, Sequence, reference};
+pub use integers::{BitPacked, Sequence, reference};
 pub use nested::{Dict, List, ListView, RunEnd, Sparse};
-pub use parts::{DateTimeParts, Decimal, DecimalByteParts, DecimalByteWords};
-pub use patches::{ChunkOffsets, Patches};
+pub use parts::{DateTimeParts, Decimal, DecimalByteParts};
+pub use patches::Patches;
 pub use strings::{Fsst, OnPair, VarBin};
 
 use super::protobuf::{Value, fields, in_field};

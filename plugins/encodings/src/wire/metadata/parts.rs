@@ -4,7 +4,6 @@ use crossdock_plugin_api::{Error, Result};
 
 use super::{each, ptype};
 use crate::wire::PType;
-use crate::wire::protobuf::{Value, varint};
 
 /// `vortex.decimal`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,44 +55,6 @@ impl DecimalByteParts {
                 u64::from(lower) + 1
             )));
         }
-        Ok(it)
-    }
-}
-
-/// `vortex.decimal_byte_parts.v2`: its children are the highest part, and then the others, 64 bits each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecimalByteWords {
-    /// The highest part's type, signed.
-    pub ptype: PType,
-    /// The other parts' types, the higher ones first, unsigned: at most 3.
-    pub lower_ptypes: Vec<PType>,
-}
-
-impl DecimalByteWords {
-    /// Reads it.
-    pub fn read(metadata: &[u8]) -> Result<Self> {
-        let mut it = Self { ptype: PType::U8, lower_ptypes: Vec::new() };
-        each(metadata, |number, value| {
-            match (number, value) {
-                (1, _) => it.ptype = ptype(value)?,
-                (2, Value::Bytes(mut packed)) => {
-                    while !packed.is_empty() {
-                        it.lower_ptypes.push(PType::from_wire(varint(&mut packed)?)?);
-                    }
-                }
-                (2, _) => it.lower_ptypes.push(ptype(value)?),
-                _ => {}
-            }
-            Ok(())
-        })?;
-        signed(it.ptype)?;
-        if it.lower_ptypes.len() > 3 {
-            return Err(Error::bad_data(format!(
-                "decimals in {} parts, expected at most 4",
-                it.lower_ptypes.len() + 1
-            )));
-        }
-        it.lower_ptypes.iter().try_for_each(|lower| lower.unsigned("lower parts").map(drop))?;
         Ok(it)
     }
 }

@@ -1,3 +1,4 @@
+use super::patches::ChunkOffsets;
 use super::*;
 
 fn message(error: crossdock_plugin_api::Error) -> String {
@@ -131,24 +132,6 @@ fn decimals_are_of_1_to_32_bytes() {
 }
 
 #[test]
-fn second_versions_are_read() {
-    let packed =
-        BitPackedBlocks::read(&[&[8, 5, 16, 2][..], &with_patches(3, PATCHES)].concat(), PType::I16, 9);
-    let packed = packed.unwrap();
-    assert_eq!((packed.offset, packed.block_offsets_ptype), (5, PType::U32));
-    assert_eq!(packed.patches.map(|p| p.len), Some(3));
-    assert!(BitPackedBlocks::read(&[16, 6], PType::I16, 9).is_err());
-    assert!(BitPackedBlocks::read(&[8, 0x80, 8], PType::I16, 9).is_err());
-    assert_eq!(References::read(&[8, 0xff, 7]).unwrap().offset, 1023);
-    assert!(References::read(&[8, 0x80, 8]).is_err());
-    let decimal = DecimalByteWords::read(&[8, 7, 18, 2, 3, 2, 16, 3]).unwrap();
-    assert_eq!((decimal.ptype, decimal.lower_ptypes), (PType::I64, vec![PType::U64, PType::U32, PType::U64]));
-    assert!(message(DecimalByteWords::read(&[8, 7, 18, 4, 3, 3, 3, 3]).unwrap_err()).contains("in 5 parts"));
-    assert!(message(DecimalByteWords::read(&[8, 7, 18, 1, 7]).unwrap_err()).contains("expected an unsigned"));
-    assert!(message(DecimalByteWords::read(&[18, 1, 3]).unwrap_err()).contains("expected signed"));
-}
-
-#[test]
 fn blocks_are_whole_and_hold_the_values() {
     let read = Delta::read(&[8, 0x80, 16, 16, 5], 2043).unwrap();
     assert_eq!((read.deltas_len, read.offset), (2048, 5));
@@ -188,6 +171,4 @@ fn the_rest_is_read() {
     assert!(OnPair::read(&[24, 0x81, 0x80, 4, 48, 1]).is_err());
     assert!(message(OnPair::read(&[48, 2]).unwrap_err()).contains("expected u8 or u16"));
     assert_eq!(DateTimeParts::read(&[8, 7, 16, 2]).unwrap().subseconds, PType::U8);
-    assert_eq!(Bool::read(&[8, 7]).unwrap().offset, 7);
-    assert!(Bool::read(&[8, 8]).is_err());
 }
