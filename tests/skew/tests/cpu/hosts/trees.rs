@@ -12,7 +12,9 @@ use crossdock_skew::skipped;
 use crossdock_tests::built_file;
 use crossdock_tests::golden::{Golden, one_of_each, trees};
 
-use crate::hosts::built::{ENCODINGS, IPC, assert_asks_for_kernels, assert_succeeds, command, made, with_releases};
+use crate::hosts::built::{
+    ENCODINGS, IPC, assert_asks_for_kernels, assert_succeeds, command, made, with_releases,
+};
 
 /// Of today's host, with these plugins and no other.
 fn session(backend: &Backend, plugins: &[&Path], device: Device) -> Session {
