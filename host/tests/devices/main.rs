@@ -4,5 +4,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod convert;
+mod kernels;
 mod tables;
 mod trace;

@@ -11,7 +11,7 @@ use crossdock::api::Device;
 use crossdock::registry::Way;
 use crossdock::sink::{Output, VecSink};
 use crossdock::{ColumnSlice, Error, Session, Table, WriteOptions};
-use crossdock_test_support::devices;
+use crossdock_test_support::{device_pairs, devices};
 
 fn session(device: Device) -> Session {
     mini::host().session().device(device).open().unwrap()
@@ -246,7 +246,7 @@ fn columns_are_selected_in_the_order_asked_for_and_others_are_refused() {
 
 #[test]
 fn a_table_moves_to_every_device_and_back() {
-    for (from, to) in devices().iter().flat_map(|from| devices().iter().map(move |to| (*from, *to))) {
+    for (from, to) in device_pairs() {
         let session = session(from);
         let table = in_pieces(&session);
         let there = table.move_to(to).unwrap();

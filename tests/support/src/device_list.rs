@@ -28,6 +28,20 @@ pub fn devices() -> &'static [Device] {
     })
 }
 
+/// Every pair of devices, to move something from the first to the second, each device with itself too. With
+/// `CROSSDOCK_TEST_DEVICES=cuda`, the pairs in which one is a CUDA device, or both.
+pub fn device_pairs() -> Vec<(Device, Device)> {
+    pairs(devices())
+}
+
+fn pairs(listed: &[Device]) -> Vec<(Device, Device)> {
+    let all: Vec<Device> =
+        DEVICES.iter().chain(listed.iter().filter(|device| !DEVICES.contains(device))).copied().collect();
+    let of = |from: Device| all.iter().map(move |to| (from, *to));
+    let is_listed = |(from, to): &(Device, Device)| listed.contains(from) || listed.contains(to);
+    all.iter().flat_map(|from| of(*from)).filter(is_listed).collect()
+}
+
 fn listed(wanted: Option<&str>, cuda: Result<Device, CudaMissing>) -> Result<Vec<Device>, String> {
     match wanted {
         None => Ok(DEVICES.into_iter().chain(cuda.ok()).collect()),
@@ -56,6 +70,15 @@ mod tests {
         assert_eq!(listed(Some("cuda"), Ok(GPU)).unwrap(), [GPU]);
         let problem = listed(Some("cuda"), Err(CudaMissing::Library)).unwrap_err();
         assert!(problem.contains("libcuda.so was not found"), "{problem}");
+    }
+
+    #[test]
+    fn pairs_on_cuda_alone_cross_to_the_other_devices_and_back() {
+        assert_eq!(pairs(&DEVICES).len(), 4);
+        assert_eq!(pairs(&[Device::CPU, Device::UNTOUCHABLE, GPU]).len(), 9);
+        let cuda = pairs(&[GPU]);
+        assert_eq!(cuda.len(), 5);
+        assert!(cuda.contains(&(Device::CPU, GPU)) && cuda.contains(&(GPU, Device::UNTOUCHABLE)), "{cuda:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use crossdock_memory::{Device, Host, Memory, Stream};
 use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
 
-pub use device_list::{DEVICES, devices};
+pub use device_list::{DEVICES, device_pairs, devices};
 pub use random::Random;
 
 /// A backend with the devices `cpu` and `untouchable`, and a host object over it.

@@ -32,11 +32,16 @@ const TARGETS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gn
 const SHORT: &[&[&str]] = &[
     &["kernels", "plugins/arrow-ipc", "plugins/arrow-c-device", "plugins/dlpack"],
     &["plugins/encodings", "python"],
-    &["host", "cli", "tests/sim-cuda"],
-    &["tests/suite", "tests/skew"],
+    &["host", "isolation", "cli", "tests/sim-cuda"],
+    &["tests/suite"],
 ];
 /// What the short tier always runs.
 const ALWAYS: &[&str] = &["plugin-api", "memory", "arrays"];
+
+/// The command, which tests of other folders start.
+const STARTED: &str = "cli";
+/// The folders whose tests start the command and load plugins and other libraries.
+const LOADING: &[&str] = &["host", "isolation", "cli", "tests/suite", "tests/skew"];
 
 /// Whether a folder is one of these or lies in one.
 fn is_in(folder: &str, folders: &[&str]) -> bool {
@@ -63,9 +68,17 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let with_package = selected(crate::python::FOLDER);
     // What the tests load, and with the module, so that one build settles on one set of features.
     let mut built = packages.clone();
-    if with_package || sampled.is_none() {
+    if workspace.packages.iter().any(|p| is_in(&p.folder, LOADING) && selected(&p.folder)) {
+        let loaded = workspace.packages.iter().filter(|package| {
+            !is_in(&package.folder, LEFT_OUT) && (!package.cdylibs.is_empty() || package.folder == STARTED)
+        });
+        built.extend(loaded.map(|package| package.name.as_str()));
+    }
+    if with_package {
         built.extend(crate::python::packages(workspace).map(|package| package.name.as_str()));
     }
+    built.sort_unstable();
+    built.dedup();
     stream::check(&mut sanitized(workspace, target, "build", &built))?;
     let mut tests = sanitized(workspace, target, "test", &packages);
     run.tier.tell(&mut tests);

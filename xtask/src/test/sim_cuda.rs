@@ -22,7 +22,7 @@ pub const TESTED: &[&str] = &[
 ];
 
 /// Those of them whose unit tests do; the others' are those of the step `rust`.
-const UNIT_TESTED: &[&str] = &["memory/backend", "host/isolation"];
+const UNIT_TESTED: &[&str] = &["memory/backend", "isolation"];
 
 /// The integration tests that use no device beyond plain host memory, in every package.
 const ON_CPU: &str = "cpu";

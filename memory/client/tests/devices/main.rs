@@ -3,4 +3,5 @@
 
 mod buffers;
 mod encoded_bytes;
+mod host_kernels;
 mod strangers;

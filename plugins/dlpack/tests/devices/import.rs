@@ -3,7 +3,7 @@
 use crate::common::*;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock_plugin_api::{Device, Options};
-use crossdock_test_support::{TestHost, devices};
+use crossdock_test_support::{TestHost, device_pairs, devices};
 
 fn options(pairs: &[(&str, &str)]) -> Options {
     pairs.iter().fold(Options::new(), |options, (key, value)| options.with(*key, *value))
@@ -223,8 +223,7 @@ fn masks_become_nulls() {
 fn a_tensor_elsewhere_is_moved_to_where_the_call_wants_it() {
     let host = TestHost::new();
     let instance = instance(&host);
-    let pairs = devices().iter().flat_map(|from| devices().iter().map(move |to| (*from, *to)));
-    for (from, to) in pairs.filter(|(from, to)| from != to) {
+    for (from, to) in device_pairs().into_iter().filter(|(from, to)| from != to) {
         let spec = Spec::of_i64(&host, from, &[5, 6, 7]);
         let (_, batches) = import(&host, &instance, to, vec![spec.capsule()], None, &Options::new()).unwrap();
         assert_eq!(batches[0].device(), to);

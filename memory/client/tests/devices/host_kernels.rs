@@ -1,6 +1,4 @@
 //! The host's kernels, launched by name.
-#![allow(clippy::unwrap_used)]
-
 use std::ffi::{CStr, c_char, c_void};
 use std::sync::Mutex;
 

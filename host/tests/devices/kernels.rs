@@ -1,6 +1,4 @@
 //! The host's kernels, launched by name through a session's host object.
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 use crossdock::Host;
 use crossdock::api::{About, Code, Device, Error, Host as HostHandle, Plugin, Result, abi, entry};
 use crossdock::discovery::Search;
