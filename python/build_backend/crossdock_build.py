@@ -2,7 +2,7 @@
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
-    profile   Cargo's profile: "release" if nothing is said; "dev" builds faster, "quick" fastest, what runs slower
+    profile   Cargo's profile: "release" if nothing is said; "dev" builds faster, what runs slower
 
 CARGO and CARGO_TARGET_DIR are honoured, and nothing is written outside of Cargo's target folder and pip's own.
 """
