@@ -54,27 +54,3 @@ pub fn bit(bytes: &[u8], i: usize) -> bool {
 pub fn noise() -> Vec<u8> {
     (0..40u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
-
-/// Numbers without a pattern, the same each time.
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn word(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    pub fn below(&mut self, n: usize) -> usize {
-        (self.word() >> 11) as usize % n.max(1)
-    }
-
-    pub fn bytes(&mut self, n: usize) -> Vec<u8> {
-        (0..n).map(|_| (self.word() >> 56) as u8).collect()
-    }
-}

@@ -13,9 +13,10 @@ mod values;
 
 use std::cell::RefCell;
 
-use crate::common::{self, Random};
+use crate::common;
 use crossdock_kernels::table::TABLE;
 use crossdock_memory::{Buffer, BufferMut, Stream};
+use crossdock_test_support::Random;
 
 /// Launches a kernel once and more on values of the case's size, and fails where it did something else than it should.
 type Oracle = fn(&Case<'_>);
