@@ -107,8 +107,8 @@ pub fn find(device: Device, name: &CStr, arguments: &CStr) -> Result<&'static Ke
         )));
     }
     match device.r#type {
-        abi::DEVICE_CPU | abi::DEVICE_EXT_DEV => Ok(&entry.on_cpu),
-        abi::DEVICE_CUDA => {
+        abi::DEVICE_CPU | abi::DEVICE_CUDA_HOST | abi::DEVICE_EXT_DEV => Ok(&entry.on_cpu),
+        abi::DEVICE_CUDA | abi::DEVICE_CUDA_MANAGED => {
             Ok(entry.on_cuda.get_or_init(|| entry.on_cpu.clone().with_image(images::images())))
         }
         _ => Err(Error::unsupported(format!("the host's kernels do not run on {device}"))),

@@ -6,18 +6,26 @@ use std::ffi::CStr;
 use crossdock_kernel_library::{find, images};
 use crossdock_kernels::table::TABLE;
 use crossdock_memory::{Code, Device, HostKernel};
+use crossdock_plugin_api::abi;
 
-const DEVICES: [Device; 3] = [Device::CPU, Device::UNTOUCHABLE, Device::cuda(0)];
+/// Each type of device, and whether the kernels run there as CUDA code.
+const DEVICES: [(Device, bool); 5] = [
+    (Device::CPU, false),
+    (Device::UNTOUCHABLE, false),
+    (Device { r#type: abi::DEVICE_CUDA_HOST, ..Device::cuda(0) }, false),
+    (Device::cuda(0), true),
+    (Device { r#type: abi::DEVICE_CUDA_MANAGED, ..Device::cuda(0) }, true),
+];
 
 #[test]
 fn finds_every_kernel_of_the_table_on_every_type_of_device() {
     for row in TABLE {
-        for device in DEVICES {
+        for (device, is_cuda) in DEVICES {
             let kernel = find(device, row.name, row.host.arguments()).unwrap().as_abi();
             // SAFETY: names of kernels are NUL-terminated constants.
             assert_eq!(unsafe { CStr::from_ptr(kernel.name) }, row.name);
             assert!(kernel.host_twin.is_some(), "{:?}", row.name);
-            let image = if device == Device::cuda(0) { images().as_ptr() } else { std::ptr::null() };
+            let image = if is_cuda { images().as_ptr() } else { std::ptr::null() };
             assert_eq!(kernel.image.cast(), image, "{:?} on {device}", row.name);
         }
     }
@@ -38,7 +46,7 @@ fn each_name_has_a_cpu_implementation_of_its_own() {
 
 #[test]
 fn gives_the_same_address_at_each_lookup() {
-    for device in DEVICES {
+    for (device, _) in DEVICES {
         let address = || std::ptr::from_ref(find(device, c"crossdock_cast", c"rvwvw").unwrap());
         assert_eq!(address(), address());
     }

@@ -54,7 +54,8 @@ impl HostKernel {
 }
 
 /// The types of device for which kernels are remembered, each with its part of the table.
-const DEVICE_TYPES: [i32; 3] = [abi::DEVICE_CPU, abi::DEVICE_CUDA, abi::DEVICE_EXT_DEV];
+const DEVICE_TYPES: [i32; 4] =
+    [abi::DEVICE_CPU, abi::DEVICE_CUDA, abi::DEVICE_CUDA_HOST, abi::DEVICE_EXT_DEV];
 
 /// The kernels that one memory's host has given. They belong to that host: the plugin's statics serve other hosts too.
 pub(crate) struct Found {
