@@ -17,6 +17,7 @@ mod gather;
 mod indices;
 mod jobs;
 mod lanes;
+mod launch_check;
 pub mod limits;
 mod list_views;
 mod lists;

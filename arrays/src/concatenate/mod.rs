@@ -2,6 +2,7 @@
 
 mod build;
 mod dictionaries;
+mod limits;
 mod nested;
 mod plan;
 
@@ -9,6 +10,7 @@ use crossdock_memory::{Error, Result, Stream};
 
 use crate::nulls::stream_on;
 use crate::{DeviceArray, DeviceBatch};
+use limits::too_long;
 use plan::Plan;
 
 impl DeviceBatch {
@@ -59,8 +61,4 @@ impl DeviceBatch {
         let batch = DeviceBatch::of_checked_types(first.schema().clone(), rows, columns, device)?;
         Ok(batch.with_metadata(first.metadata().clone()))
     }
-}
-
-fn too_long() -> Error {
-    Error::unsupported("together they are longer than an array can be: leave them apart")
 }

@@ -6,7 +6,7 @@ use crossdock_memory::{Buffer, HostView, Memory, Stream};
 use crossdock_plugin_api::{EncodedNode, Error, Result, Validate};
 
 use crate::node::Node;
-use crate::validity::{self, Validity};
+use crate::validity::Validity;
 
 /// What a decoder works with.
 pub struct Job<'a> {
@@ -91,14 +91,6 @@ impl Job<'_> {
     /// Whether there is memory for so many bytes, which somebody else will allocate.
     pub fn afford(&self, bytes: usize) -> Result<()> {
         self.memory.alloc(self.stream, bytes).map(drop)
-    }
-
-    /// What the node's own validity child says, if it has one.
-    pub fn validity(&self, child: Option<usize>) -> Result<Validity> {
-        match child {
-            Some(i) => validity::of_bools(self, self.child(i)?),
-            None => Ok(Validity::all()),
-        }
     }
 
     /// The array of `data_type` without children: values after their validity.

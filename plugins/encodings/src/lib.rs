@@ -13,6 +13,7 @@ pub mod kinds;
 mod lower;
 mod nested;
 mod node;
+mod nulls;
 mod single;
 mod validity;
 mod wire;

@@ -10,7 +10,8 @@ use crate::cpu::fastlanes::BLOCK;
 use crate::job::Job;
 use crate::kinds::blocks::{DELTA, RLE, delta_of, rle_of};
 use crate::node::Node;
-use crate::validity::{self, Validity};
+use crate::nulls::from_first_bit;
+use crate::validity::Validity;
 
 pub(super) const KINDS: &[OnDevice] = &[
     OnDevice { id: DELTA, suits: always, decode: delta },
@@ -75,7 +76,7 @@ fn rle(job: &Job<'_>) -> Result<DeviceArray> {
     }
     let validity = match valid {
         Some((bits, bit)) => {
-            Validity { bits: Some(validity::from_first_bit(job, &bits, bit, node.len)?), null_count: None }
+            Validity { bits: Some(from_first_bit(job, &bits, bit, node.len)?), null_count: None }
         }
         None => Validity::all(),
     };

@@ -11,7 +11,8 @@ use crate::cpu::words::{Index, Word};
 use crate::cpu::zigzag;
 use crate::job::{Job, Plain, Values};
 use crate::node::{Node, in_node};
-use crate::validity::{self, Validity};
+use crate::nulls::of_bools;
+use crate::validity::Validity;
 use crate::wire::PType;
 use crate::wire::metadata::{BitPacked, Patches, reference};
 
@@ -163,7 +164,7 @@ impl<'a> Chain<'a> {
         let before = packed.patches.as_ref().map_or(0, Patches::n_children);
         let has_validity = node.raw.n_children() > before;
         let validity = match has_validity {
-            true => validity::of_bools(job, job.decoded(node.raw.child(before)?)?)?,
+            true => of_bools(job, job.decoded(node.raw.child(before)?)?)?,
             false => Validity::all(),
         };
         Ok((Some(made), validity))

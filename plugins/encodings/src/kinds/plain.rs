@@ -69,7 +69,7 @@ fn bool(job: &Job<'_>) -> Result<DeviceArray> {
     let validity = job.validity(job.node.expect_children_and_validity(0)?.then_some(0))?;
     let bits = job.take_buffer(0, 1)?;
     let bits =
-        bits.map(|bits| crate::validity::from_first_bit(job, &bits, bit_offset(&job.node)?, job.node.len));
+        bits.map(|bits| crate::nulls::from_first_bit(job, &bits, bit_offset(&job.node)?, job.node.len));
     job.array(&DataType::Boolean, validity, vec![bits.transpose()?])
 }
 

@@ -1,0 +1,66 @@
+//! What arrays say of where the nulls are.
+
+use arrow_schema::DataType;
+use crossdock_arrays::{DeviceArray, take};
+use crossdock_memory::Buffer;
+use crossdock_plugin_api::{Device, Result};
+
+use crate::cpu::bits::Bits;
+use crate::job::Job;
+use crate::validity::Validity;
+
+impl Job<'_> {
+    /// What the node's own validity child says, if it has one.
+    pub fn validity(&self, child: Option<usize>) -> Result<Validity> {
+        match child {
+            Some(i) => of_bools(self, self.child(i)?),
+            None => Ok(Validity::all()),
+        }
+    }
+}
+
+impl Validity {
+    /// The validity of an array, as it is.
+    pub fn of(job: &Job<'_>, array: &DeviceArray) -> Result<Self> {
+        if array.null_count() == Some(0) || !array.layout().has_validity {
+            return Ok(Self::all());
+        }
+        let Some(bits) = array.buffers().first().and_then(Option::as_ref) else { return Ok(Self::all()) };
+        let bits = from_first_bit(job, bits, array.offset(), array.len())?;
+        Ok(Self { bits: Some(bits), null_count: array.null_count() })
+    }
+}
+
+/// What an array of truth values says, true for valid.
+pub fn of_bools(job: &Job<'_>, bools: &DeviceArray) -> Result<Validity> {
+    if *bools.data_type() != DataType::Boolean || bools.len() != job.node.len {
+        return Err(job.node.wrong(format_args!(
+            "its validity is {} values of {}, expected {} of {}",
+            bools.len(),
+            bools.data_type(),
+            job.node.len,
+            DataType::Boolean
+        )));
+    }
+    match bools.buffers().get(1).and_then(Option::as_ref) {
+        Some(bits) => {
+            let bits = from_first_bit(job, bits, bools.offset(), bools.len())?;
+            Ok(Validity { bits: Some(bits), null_count: None })
+        }
+        None => Ok(Validity::all()),
+    }
+}
+
+/// The bits of `buffer` from bit `offset` on, moved to where they begin a byte.
+pub fn from_first_bit(job: &Job<'_>, buffer: &Buffer, offset: usize, len: usize) -> Result<Buffer> {
+    let bytes = len.div_ceil(8);
+    if offset.is_multiple_of(8) {
+        return buffer.slice(offset / 8, bytes);
+    }
+    if job.stream.device() != Device::CPU {
+        return take::from_first_bit(job.stream, buffer, offset, len);
+    }
+    let view = buffer.host_view(job.stream)?;
+    let bits = Bits::new(&view, offset, len)?;
+    job.make(bytes, &mut |to| bits.copy_to(to))
+}
