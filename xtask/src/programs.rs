@@ -61,17 +61,21 @@ pub fn tests(
     wanted: impl Fn(&Package) -> bool,
 ) -> Result<Vec<Program>> {
     let mut command = cargo();
-    command.current_dir(&workspace.root).stderr(Stdio::inherit());
-    command.args(["test", "--no-run", "--message-format", "json"]).args(TARGETS);
-    command.args(release.then_some("--release"));
-    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
+    command.current_dir(&workspace.root).arg("test").args(TARGETS).args(release.then_some("--release"));
+    let mut all = built_by(workspace, &mut command)?;
+    all.retain(|program| workspace.packages.iter().any(|p| p.folder == program.package && wanted(p)));
+    Ok(all)
+}
+
+/// Those that `cargo test ...` would run, built.
+pub fn built_by(workspace: &Workspace, command: &mut Command) -> Result<Vec<Program>> {
+    command.args(["--no-run", "--message-format", "json"]).stderr(Stdio::inherit());
+    let output = command.output().with_context(|| format!("cannot start {}", show(command)))?;
     if !output.status.success() {
-        bail!("{} ended with {}", show(&command), output.status);
+        bail!("{} ended with {}", show(command), output.status);
     }
-    let wanted =
-        |program: &Program| workspace.packages.iter().any(|p| p.folder == program.package && wanted(p));
     let all = String::from_utf8_lossy(&output.stdout);
-    Ok(all.lines().filter_map(|line| program(line, &workspace.root)).filter(wanted).collect())
+    Ok(all.lines().filter_map(|line| program(line, &workspace.root)).collect())
 }
 
 /// The test program that a line of Cargo's messages tells of.

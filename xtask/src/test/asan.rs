@@ -3,7 +3,7 @@
 
 use super::{Outcome, Run, python, stream};
 use crate::cargo::{Workspace, show};
-use crate::nightly;
+use crate::{nightly, programs};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,6 +35,8 @@ const SHORT: &[&[&str]] = &[
     &["host", "isolation", "cli", "tests/sim-cuda"],
     &["tests/suite"],
 ];
+/// Test programs that the short tier leaves out here: they run for minutes, and mostly in processes of their own.
+const LONG: &[&str] = &["verify", "cuda_faults", "stress", "stress_plugins"];
 /// What the short tier always runs.
 const ALWAYS: &[&str] = &["plugin-api", "memory", "arrays"];
 
@@ -80,10 +82,9 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     built.sort_unstable();
     built.dedup();
     stream::check(&mut sanitized(workspace, target, "build", &built))?;
-    let mut tests = sanitized(workspace, target, "test", &packages);
-    run.tier.tell(&mut tests);
-    tests.arg("--no-fail-fast").arg("--").args(run.filter.as_slice());
-    let rust = stream::cargo_test(&mut tests)?;
+    let mut programs = programs::built_by(workspace, &mut sanitized(workspace, target, "test", &packages))?;
+    programs.retain(|program| !run.tier.is_short() || !LONG.contains(&program.name.as_str()));
+    let rust = run.programs(&programs, &environment(workspace))?;
     if !with_package || run.filter.is_some() {
         return Ok(rust);
     }
@@ -139,14 +140,22 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
         .map(|name| format!(",--export-dynamic-symbol={name}"));
     command.env("RUSTFLAGS", format!("-Zsanitizer=address -Clink-arg=-Wl{}", exported.concat()));
     command.env("CARGO_INCREMENTAL", "0");
-    // Plugins in C that tests build find them there as well.
-    command.env("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address");
-    // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
-    command.env("ASAN_OPTIONS", std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned()));
-    let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
-    command.env("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display()));
+    command.envs(environment(workspace));
     command.current_dir(&workspace.root).args([what, "--target", target, "--target-dir"]);
     command.arg(workspace.target.join("asan")).args(["--lib", "--bins", "--tests"]);
     command.args(packages.iter().flat_map(|package| ["--package", package]));
     command
+}
+
+/// What the programs read while they run.
+fn environment(workspace: &Workspace) -> [(&'static str, String); 3] {
+    // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
+    let options = std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned());
+    let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
+    [
+        // Plugins in C that tests build find the sanitizer's functions there as well.
+        ("CROSSDOCK_TEST_C_FLAGS", "-fsanitize=address".to_owned()),
+        ("ASAN_OPTIONS", options),
+        ("LSAN_OPTIONS", format!("suppressions={}:print_suppressions=0", forgiven.display())),
+    ]
 }

@@ -175,7 +175,8 @@ fn a_process_that_gives_no_sign_of_life_is_ended() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let isolation = Isolation { silence: Some(Duration::from_millis(300)), ..crate::isolation() };
+    // Long enough for the start of a process under a sanitizer on a busy machine.
+    let isolation = Isolation { silence: Some(Duration::from_secs(3)), ..crate::isolation() };
     let (_host, session) = session(folder.path(), isolation);
     let said = words(have_done(&session, "hang"));
     assert!(said.contains("no sign of life"), "{said}");
