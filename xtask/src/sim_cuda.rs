@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 const PACKAGE: &str = "crossdock-sim-cuda-driver";
 const BUILT: &str = "libcrossdock_sim_cuda_driver.so";
@@ -36,6 +37,9 @@ pub fn lay_out(workspace: &Workspace, lack: &[String]) -> Result<PathBuf> {
         folder += &format!("-without-{function}");
     }
     let folder = workspace.target.join(folder);
+    // Steps of the tests that run at the same time want the same folder.
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     install(&folder, &library)?;
     Ok(folder)
 }
