@@ -159,7 +159,10 @@ def long_from_csv(source: str, columns: str) -> None:
     import pyarrow.csv as csv
 
     types = {name: pa.string() for name in columns.split(",")}
-    with csv.open_csv(source, convert_options=csv.ConvertOptions(column_types=types)) as reader, pa.OSFile("/dev/null", "wb") as sink:
+    with (
+        csv.open_csv(source, convert_options=csv.ConvertOptions(column_types=types)) as reader,
+        pa.OSFile("/dev/null", "wb") as sink,
+    ):
         with ipc.new_stream(sink, reader.schema) as out:
             for batch in reader:
                 out.write_batch(batch)
