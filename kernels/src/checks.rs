@@ -22,11 +22,6 @@ impl<'a> Checks<'a> {
         Self::default()
     }
 
-    /// Whether there is nothing to launch.
-    pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
-    }
-
     /// The next `n` cells: the number of the first.
     pub(crate) fn cells(&mut self, n: usize) -> usize {
         self.n += n;

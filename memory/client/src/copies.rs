@@ -27,11 +27,6 @@ impl<'a> Copies<'a> {
         Self::default()
     }
 
-    /// Whether there is nothing to do.
-    pub fn is_empty(&self) -> bool {
-        self.copies.is_empty()
-    }
-
     /// Adds one from buffer to buffer. Each target range must be written once: overlapping ones have no order.
     pub fn push(
         &mut self,

@@ -25,11 +25,6 @@ impl HostKernel {
         Self { name, arguments, place: AtomicUsize::new(0) }
     }
 
-    /// The name by which hosts know it.
-    pub fn name(&self) -> &'static CStr {
-        self.name
-    }
-
     /// The arguments as the host is told of them.
     pub fn arguments(&self) -> &'static CStr {
         self.arguments
