@@ -81,12 +81,6 @@ impl PType {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
-    /// A floating-point number.
-    #[cfg(test)]
-    pub fn is_float(self) -> bool {
-        matches!(self, Self::F16 | Self::F32 | Self::F64)
-    }
-
     /// The type itself if it is an integer, which is what `what` has to be.
     pub fn int(self, what: &str) -> Result<Self> {
         self.that(self.is_int(), what, "an integer")
@@ -125,7 +119,8 @@ mod tests {
     #[test]
     fn kinds_are_disjoint_and_complete() {
         for ptype in PType::ALL {
-            let kinds = [ptype.is_unsigned(), ptype.is_signed(), ptype.is_float()];
+            let is_float = matches!(ptype, PType::F16 | PType::F32 | PType::F64);
+            let kinds = [ptype.is_unsigned(), ptype.is_signed(), is_float];
             assert_eq!(kinds.iter().filter(|k| **k).count(), 1, "{ptype}");
         }
         assert!(PType::F32.int("offsets").unwrap_err().message().contains("offsets are of type f32"));
