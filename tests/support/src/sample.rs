@@ -43,11 +43,6 @@ fn window(number: u64, cases: u64, one_in: u64) -> std::ops::Range<u64> {
     cases * turn / one_in..cases * (turn + 1) / one_in
 }
 
-/// One of `len` checks, or all of them where every check is made.
-pub fn one_of(key: &str, len: usize) -> Vec<usize> {
-    indices(key, len, len as u64)
-}
-
 fn selected(number: u64, key: &str, len: usize, one_in: u64) -> Vec<usize> {
     // As many consecutive indices as residues, so that one of them is selected.
     let one_in = one_in.min(len as u64);
