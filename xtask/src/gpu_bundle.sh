@@ -16,6 +16,8 @@ fi
 results="${CROSSDOCK_RESULTS:-$here/results.json}"
 export CROSSDOCK_BIN="$programs/crossdock"
 logs="$(mktemp -d)"
+# Where Cargo gives tests a folder for temporary files.
+mkdir -p "$root/target/tmp"
 failed=0
 separator=""
 printf '{"tests": [' > "$results"
