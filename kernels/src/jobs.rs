@@ -134,11 +134,6 @@ impl<'a> Jobs<'a> {
         Self::default()
     }
 
-    /// Whether there is nothing to launch.
-    pub fn is_empty(&self) -> bool {
-        self.kernels.is_empty()
-    }
-
     /// Adds a job, after a look at whether its arguments are what the kernel's row says.
     pub(crate) fn push(
         &mut self,
