@@ -139,11 +139,10 @@ mod tests {
     fn kernels_beyond_those_that_are_remembered_are_asked_for_at_each_launch() {
         let mut table = abi::HostKernels { find: Some(find), ..abi::HostKernels::new() };
         let found = Found::of(Some((NonNull::from(&mut table), table)));
-        let kernels: Vec<&'static HostKernel> = (0..HostKernel::REMEMBERED + 3)
-            .map(|_| &*Box::leak(Box::new(HostKernel::new(c"any", c"w"))))
-            .collect();
-        for asked in [kernels.len(), kernels.len() + 3] {
-            kernels.iter().for_each(|kernel| assert!(found.kernel(kernel, Device::CPU).is_ok()));
+        static KERNELS: [HostKernel; HostKernel::REMEMBERED + 3] =
+            [const { HostKernel::new(c"any", c"w") }; HostKernel::REMEMBERED + 3];
+        for asked in [KERNELS.len(), KERNELS.len() + 3] {
+            KERNELS.iter().for_each(|kernel| assert!(found.kernel(kernel, Device::CPU).is_ok()));
             assert_eq!(ASKED.load(Ordering::Relaxed), asked);
         }
     }
