@@ -1,11 +1,11 @@
 //! `cargo xtask gpu-bundle`: what a machine with a GPU and without Cargo needs to run the suite.
 
-use crate::cargo::{Workspace, cargo, run as run_command, show};
+use crate::cargo::{Package, Workspace, cargo, run as run_command};
+use crate::programs::{self, Program};
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// One line of `tests.txt` is a test program and the folder of its package.
 const RUN_SH: &str = include_str!("gpu_bundle.sh");
@@ -42,9 +42,9 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     fs::create_dir(&example).with_context(|| format!("cannot make {}", example.display()))?;
     copy(&example_plugin(workspace)?, &example)?;
     let mut lines = String::new();
-    for (program, folder) in &tests {
-        copy(program, &release.join("deps"))?;
-        lines += &format!("{}\t{folder}\n", program.file_name().unwrap_or_default().to_string_lossy());
+    for Program { path, package, .. } in &tests {
+        copy(path, &release.join("deps"))?;
+        lines += &format!("{}\t{package}\n", path.file_name().unwrap_or_default().to_string_lossy());
     }
     fs::write(unpacked.join("tests.txt"), lines)?;
     crate::python::carry(workspace, &unpacked)?;
@@ -91,40 +91,14 @@ fn fresh(folder: PathBuf) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Builds the tests; each program with its package's folder.
-fn test_programs(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>> {
+/// Builds the tests of what works with devices, which need neither Cargo nor a C compiler to run.
+fn test_programs(workspace: &Workspace) -> Result<Vec<Program>> {
+    let tested = |package: &&Package| crate::test::sim_cuda::TESTED.contains(&package.folder.as_str());
+    let packages = workspace.packages.iter().filter(tested);
     let mut command = cargo();
-    command.current_dir(&workspace.root).stderr(Stdio::inherit());
-    command.args(["test", "--profile", "bundle"]);
-    // What works with devices, and needs neither Cargo nor a C compiler to run.
-    for package in workspace
-        .packages
-        .iter()
-        .filter(|package| crate::test::sim_cuda::TESTED.contains(&package.folder.as_str()))
-    {
-        command.args(["-p", &package.name]);
-    }
-    command.args(["--lib", "--bins", "--tests", "--no-run", "--message-format", "json"]);
-    let output = command.output().with_context(|| format!("cannot start {}", show(&command)))?;
-    if !output.status.success() {
-        bail!("{} ended with {}", show(&command), output.status);
-    }
-    let mut programs = Vec::new();
-    for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(line) else { continue };
-        if message["profile"]["test"] != true {
-            continue;
-        }
-        let (Some(program), Some(manifest)) =
-            (message["executable"].as_str(), message["manifest_path"].as_str())
-        else {
-            continue;
-        };
-        let folder = Path::new(manifest).parent().and_then(|f| f.strip_prefix(&workspace.root).ok());
-        let folder = folder.map(|f| f.to_string_lossy().into_owned()).unwrap_or_default();
-        programs.push((PathBuf::from(program), folder));
-    }
-    Ok(programs)
+    command.current_dir(&workspace.root).args(["test", "--profile", "bundle", "--lib", "--bins", "--tests"]);
+    command.args(packages.flat_map(|package| ["-p", &package.name]));
+    programs::built_by(workspace, &mut command)
 }
 
 /// Copies a file into a folder, without what only debuggers read where there is a `strip`.

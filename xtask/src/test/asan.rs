@@ -85,7 +85,7 @@ pub fn run(run: &Run<'_>) -> Result<Outcome> {
     let mut programs = programs::built_by(workspace, &mut sanitized(workspace, target, "test", &packages))?;
     programs.retain(|program| !run.tier.is_short() || !LONG.contains(&program.name.as_str()));
     let rust = run.programs(&programs, &environment(workspace))?;
-    if !with_package || run.filter.is_some() {
+    if !with_package {
         return Ok(rust);
     }
     Ok(rust.and(package(run, &workspace.target.join("asan").join(target).join("debug"))?))
@@ -121,7 +121,14 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
     pytest.args(["-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-m", "not cuda"]);
     pytest.args(python::IN_PARALLEL);
     pytest.args(NO_USE.iter().map(|name| format!("--ignore={}/{name}", python::PACKAGE)));
-    stream::pytest(pytest.arg(format!("--confcutdir={}", python::PACKAGE)).arg(python::PACKAGE), false)
+    pytest.arg(format!("--confcutdir={}", python::PACKAGE));
+    match run.filter.as_deref() {
+        None => pytest.arg(python::PACKAGE),
+        // A file or a test of pytest's.
+        Some(filter) if filter.contains(".py") => pytest.arg(filter),
+        Some(filter) => pytest.args(["-k", filter, python::PACKAGE]),
+    };
+    stream::pytest(&mut pytest, run.filter.is_some())
 }
 
 /// The sanitizer as a library, of the C compiler: Rust has it only for programs.
