@@ -12,59 +12,51 @@
 
 /* ------------------------------------------------------------------------------------------------------ options --- */
 
-#define INFO(key, description) {sizeof(crossdock_option_info), CSV_TEXT(key), CSV_TEXT(description)}
+#define INFO(key, description) {sizeof(crossdock_option_info), TEXT(key), TEXT(description)}
 
-enum { N_WRITTEN = 2, N_READ = 3 };
+enum { N_WRITTEN = 1, N_READ = 2 };
 
 /* The first are those of writing. */
 static const crossdock_option_info OPTIONS[N_READ] = {
-    INFO("header", "true: the first record holds the columns' names; false: there is none [default: true]"),
     INFO("delimiter", "what stands between fields: one of ,;:| or tab [default: ,]"),
     INFO("types", "a type for each column, with commas between them: " CSV_TYPE_NAMES " [default: utf8 for all]"),
 };
 
-static bool take_option(csv_options* out, crossdock_str key, crossdock_str value) {
-  if (csv_is(key, "header")) {
-    out->header = csv_is(value, "true");
-    return out->header || csv_is(value, "false");
-  }
-  if (csv_is(key, "delimiter")) {
-    out->delimiter = csv_is(value, "tab") ? '\t' : value.bytes == 1 ? value.data[0] : '\0';
-    return out->delimiter && strchr("\t,;:|", out->delimiter);
-  }
-  out->types = value;
-  return value.bytes > 0;
+static bool set_option(csv_options* out, crossdock_str key, crossdock_str value) {
+  if (equal(key, "types")) out->types = value;
+  else out->delimiter = equal(value, "tab") ? '\t' : value.bytes == 1 ? value.data[0] : '\0';
+  return value.bytes > 0 && out->delimiter && strchr("\t,;:|", out->delimiter);
 }
 
-crossdock_code csv_read_options(csv_options* out, bool reading, crossdock_str format, const crossdock_option* options,
-                                size_t n_options, crossdock_error* err) {
+bool csv_parse_options(task* t, csv_options* out, bool reading, crossdock_str format,
+                       const crossdock_option* options, size_t n_options) {
   const size_t n_known = reading ? N_READ : N_WRITTEN;
-  *out = (csv_options){.header = true, .delimiter = ','};
-  if (!csv_is(format, "csv"))
-    return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "expected the format csv, got '%.*s'",
-                    CSV_SHOWN(format.data, format.bytes));
+  *out = (csv_options){.delimiter = ','};
+  if (!equal(format, "csv"))
+    return fail(t, CROSSDOCK_INVALID_ARGUMENT, "expected the format csv, got '%.*s'",
+                    SHOWN(format.data, format.bytes));
   for (size_t i = 0; i < n_options; i++) {
     const crossdock_str key = options[i].key, value = options[i].value;
     size_t known = 0;
-    while (known < n_known && !csv_is(key, OPTIONS[known].key.data)) known++;
+    while (known < n_known && !equal(key, OPTIONS[known].key.data)) known++;
     if (known == n_known)
-      return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "%s csv has no option '%.*s'; it has header, delimiter%s",
-                      reading ? "reading" : "writing", CSV_SHOWN(key.data, key.bytes), reading ? " and types" : "");
-    if (!take_option(out, key, value))
-      return csv_fail(err, CROSSDOCK_INVALID_ARGUMENT, "option %s: got '%.*s', expected %s", OPTIONS[known].key.data,
-                      CSV_SHOWN(value.data, value.bytes), OPTIONS[known].description.data);
+      return fail(t, CROSSDOCK_INVALID_ARGUMENT, "%s csv has no option '%.*s'; it has delimiter%s",
+                      reading ? "reading" : "writing", SHOWN(key.data, key.bytes), reading ? " and types" : "");
+    if (!set_option(out, key, value))
+      return fail(t, CROSSDOCK_INVALID_ARGUMENT, "option %s: got '%.*s', expected %s", OPTIONS[known].key.data,
+                      SHOWN(value.data, value.bytes), OPTIONS[known].description.data);
   }
-  return CROSSDOCK_OK;
+  return true;
 }
 
 /* --------------------------------------------------------------------------------------------------- the plugin --- */
 
-static const crossdock_str ENDINGS[] = {CSV_TEXT(".csv")};
+static const crossdock_str ENDINGS[] = {TEXT(".csv")};
 static const ArrowDeviceType DEVICE_TYPES[] = {ARROW_DEVICE_CPU};
 
 #define FORMAT(n)                                                                                          \
-  {.struct_size = sizeof(crossdock_format), .name = CSV_TEXT("csv"), .flags = CROSSDOCK_FORMAT_BYTES,      \
-   .description = CSV_TEXT("comma-separated text (RFC 4180): columns of " CSV_TYPE_NAMES),                 \
+  {.struct_size = sizeof(crossdock_format), .name = TEXT("csv"), .flags = CROSSDOCK_FORMAT_BYTES,      \
+   .description = TEXT("comma-separated text (RFC 4180): columns of " CSV_TYPE_NAMES),                 \
    .endings = ENDINGS, .n_endings = 1, .device_types = DEVICE_TYPES, .n_device_types = 1,                  \
    .options = OPTIONS, .n_options = n}
 static const crossdock_format READ = FORMAT(N_READ), WRITTEN = FORMAT(N_WRITTEN);
@@ -88,36 +80,34 @@ static crossdock_code written_formats(crossdock_instance* instance, const crossd
 static const crossdock_importer IMPORTER = {sizeof(crossdock_importer), read_formats, csv_open};
 static const crossdock_exporter EXPORTER = {sizeof(crossdock_exporter), written_formats, csv_plan, csv_begin};
 
+static void destroy(crossdock_instance* instance) {
+  if (instance->c_locale) freelocale(instance->c_locale);
+  free(instance);
+}
+
 static crossdock_code create(const crossdock_host* host, crossdock_instance** out, crossdock_error* err) {
   const crossdock_memory* memory = host->get_interface(host, CROSSDOCK_HOST_MEMORY_ID);
   const crossdock_host_session* session = host->get_interface(host, CROSSDOCK_HOST_SESSION_ID);
-  crossdock_instance* instance;
-  if (!memory || !CROSSDOCK_HAS(memory, host_address))
-    return csv_fail(err, CROSSDOCK_UNSUPPORTED, "the host does not offer " CROSSDOCK_HOST_MEMORY_ID);
-  instance = calloc(1, sizeof *instance);
-  if (!instance) return csv_no_memory(err);
+  task t = {.err = err};
+  crossdock_instance* instance = calloc(1, sizeof *instance);
+  if (!instance) return fail_no_memory(&t), t.code;
   instance->host = host;
   instance->memory = memory;
   if (session && CROSSDOCK_HAS(session, memory_limit)) instance->memory_limit = session->memory_limit;
   instance->c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-  if (!instance->c_locale) {
-    free(instance);
-    return csv_no_memory(err);
-  }
-  *out = instance;
-  return CROSSDOCK_OK;
-}
-
-static void destroy(crossdock_instance* instance) {
-  freelocale(instance->c_locale);
-  free(instance);
+  if (!instance->c_locale) fail_no_memory(&t);
+  else if (!memory || !CROSSDOCK_HAS(memory, host_address))
+    fail(&t, CROSSDOCK_UNSUPPORTED, "the host does not offer " CROSSDOCK_HOST_MEMORY_ID);
+  if (t.code == CROSSDOCK_OK) *out = instance;
+  else destroy(instance);
+  return t.code;
 }
 
 static const void* get_interface(crossdock_instance* instance, const char* id) {
   (void)instance;
   if (strcmp(id, CROSSDOCK_IMPORTER_ID) == 0) return &IMPORTER;
   if (strcmp(id, CROSSDOCK_EXPORTER_ID) == 0) return &EXPORTER;
-  if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &csv_scaled;
+  if (strcmp(id, CROSSDOCK_ENCODING_ID) == 0) return &scaled_encoding;
   return NULL;
 }
 
@@ -145,7 +135,7 @@ CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {
     .panic = "none",
     .interfaces = CROSSDOCK_IMPORTER_ID " " CROSSDOCK_EXPORTER_ID " " CROSSDOCK_ENCODING_ID,
     .formats = "csv",
-    .encodings = CSV_SCALED_ID,
-    .description = "comma-separated text, both ways, and " CSV_SCALED_ID,
+    .encodings = SCALED_ID,
+    .description = "comma-separated text, both ways, and " SCALED_ID,
     .sizes = CROSSDOCK_META_SIZES_INIT,
 };

@@ -5,6 +5,8 @@
 
 #include <inttypes.h>
 
+#define bad_data(err, ...) (fail(&(task){.err = (err)}, CROSSDOCK_BAD_DATA, SCALED_ID ": " __VA_ARGS__), CROSSDOCK_BAD_DATA)
+
 static const crossdock_encoded_node* node_at(const crossdock_encoded_array* array, size_t i) {
   return CROSSDOCK_AT(array->nodes, i);
 }
@@ -31,19 +33,17 @@ static crossdock_code check(crossdock_instance* instance, const crossdock_encode
   const crossdock_encoded_node* child;
   size_t width = width_of_float(node->schema), narrow;
   (void)instance;
-  if (width == 0) return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": its type is neither Float32 nor Float64");
+  if (width == 0) return bad_data(err, "its type is neither Float32 nor Float64");
   if (node->metadata_bytes != width)
-    return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": its metadata has %zu bytes, expected a scale of %zu",
+    return bad_data(err, "its metadata has %zu bytes, expected a scale of %zu",
                     node->metadata_bytes, width);
   if (node->n_buffers != 0 || node->n_children != 1)
-    return csv_fail(err, CROSSDOCK_BAD_DATA,
-                    CSV_SCALED_ID ": it has %" PRIu32 " buffers and %" PRIu32 " children, expected none and one",
+    return bad_data(err, "it has %" PRIu32 " buffers and %" PRIu32 " children, expected none and one",
                     node->n_buffers, node->n_children);
   child = node_at(array, at + 1);
   narrow = width_of_integer(child->schema);
   if (narrow == 0 || narrow > width || child->length != node->length)
-    return csv_fail(err, CROSSDOCK_BAD_DATA,
-                    CSV_SCALED_ID ": its child has %" PRIu64 " values, expected %" PRIu64 " of Int%zu or narrower",
+    return bad_data(err, "its child has %" PRIu64 " values, expected %" PRIu64 " of Int%zu or narrower",
                     child->length, node->length, width * 8);
   return CROSSDOCK_OK;
 }
@@ -54,7 +54,7 @@ static crossdock_code size(crossdock_instance* instance, const crossdock_encoded
   const crossdock_encoded_node* node = node_at(array, at);
   if (code != CROSSDOCK_OK) return code;
   if (node->length > INT64_MAX / 16)
-    return csv_fail(err, CROSSDOCK_BAD_DATA, CSV_SCALED_ID ": %" PRIu64 " values are more than there can be", node->length);
+    return bad_data(err, "%" PRIu64 " values are more than there can be", node->length);
   *out_bytes = (int64_t)(node->length * node->metadata_bytes + node->length / 8 + 1);
   return CROSSDOCK_OK;
 }
@@ -78,12 +78,12 @@ static crossdock_code lower(crossdock_instance* instance, const crossdock_encode
 }
 
 static crossdock_code ids(crossdock_instance* instance, const crossdock_str** out, size_t* n_out, crossdock_error* err) {
-  static const crossdock_str IDS[] = {CSV_TEXT(CSV_SCALED_ID)};
+  static const crossdock_str IDS[] = {TEXT(SCALED_ID)};
   (void)instance, (void)err;
   *out = IDS;
   *n_out = 1;
   return CROSSDOCK_OK;
 }
 
-const crossdock_encoding csv_scaled = {
-    .struct_size = sizeof csv_scaled, .ids = ids, .check = check, .size = size, .lower = lower};
+const crossdock_encoding scaled_encoding = {
+    .struct_size = sizeof scaled_encoding, .ids = ids, .check = check, .size = size, .lower = lower};

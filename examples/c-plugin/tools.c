@@ -1,51 +1,27 @@
-/* Errors, text, and memory of the host. */
+/* Errors, UTF-8, and memory of the host. */
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "csv.h"
+#include "tools.h"
 
 enum { MESSAGE_BYTES = 512 };
 
-static void free_message(crossdock_error* err) {
+bool fail_no_memory(task* t) {
+  t->code = CROSSDOCK_OUT_OF_MEMORY;
+  if (t->err) {
+    t->err->code = t->code;
+    t->err->message = "the plugin cannot allocate memory for its own bookkeeping"; /* static: nothing to release */
+  }
+  return false;
+}
+
+static void release_message(crossdock_error* err) {
   free(err->private_data);
   err->message = NULL;
   err->release = NULL;
 }
 
-crossdock_code csv_no_memory(crossdock_error* err) {
-  if (err) {
-    err->code = CROSSDOCK_OUT_OF_MEMORY;
-    err->message = "there is no memory for the plugin's own bookkeeping";
-  }
-  return CROSSDOCK_OUT_OF_MEMORY;
-}
-
-crossdock_code csv_fail(crossdock_error* err, crossdock_code code, const char* format, ...) {
-  va_list arguments;
-  char* text;
-  size_t at, bytes;
-  if (!err) return code;
-  text = calloc(1, MESSAGE_BYTES);
-  if (!text) return csv_no_memory(err);
-  va_start(arguments, format);
-  vsnprintf(text, MESSAGE_BYTES, format, arguments);
-  va_end(arguments);
-  bytes = strlen(text);
-  for (at = 0; (at += csv_text_prefix(text + at, bytes - at)) < bytes;) text[at] = '?';
-  for (at = 0; at < bytes; at++)
-    if ((unsigned char)text[at] < ' ' || text[at] == 0x7F) text[at] = '?';
-  err->code = code;
-  err->message = text;
-  err->private_data = text;
-  err->release = free_message;
-  return code;
-}
-
-crossdock_code csv_check_cancelled(const crossdock_call* call, crossdock_error* err) {
-  return CROSSDOCK_IS_CANCELLED(call) ? csv_fail(err, CROSSDOCK_CANCELLED, "cancelled") : CROSSDOCK_OK;
-}
-
-/* Bytes of the character at the start of a text, as the Unicode standard lists them (table 3-7); 0: there is none. */
+/* Bytes of the character at the start of a text (Unicode standard, table 3-7); 0: it is NUL or not UTF-8. */
 static size_t character(const unsigned char* at, size_t bytes) {
   const size_t n = at[0] < 0x80 ? 1 : at[0] < 0xC2 ? 0 : at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : at[0] < 0xF5 ? 4 : 0;
   if (at[0] == 0 || n == 0 || n > bytes) return 0;
@@ -55,44 +31,210 @@ static size_t character(const unsigned char* at, size_t bytes) {
   return (at[0] == 0xF0 && at[1] < 0x90) || (at[0] == 0xF4 && at[1] > 0x8F) ? 0 : n;
 }
 
-size_t csv_text_prefix(const char* text, size_t bytes) {
-  size_t at = 0, n;
-  while (at < bytes && (n = character((const unsigned char*)text + at, bytes - at)) > 0) at += n;
-  return at;
+bool fail(task* t, crossdock_code code, const char* format, ...) {
+  unsigned char* text = t->err ? calloc(1, MESSAGE_BYTES) : NULL;
+  va_list arguments;
+  t->code = code;
+  if (!t->err) return false;
+  if (!text) return fail_no_memory(t);
+  va_start(arguments, format);
+  vsnprintf((char*)text, MESSAGE_BYTES, format, arguments);
+  va_end(arguments);
+  for (size_t at = 0, end = strlen((char*)text); at < end;) {
+    const size_t n = character(text + at, end - at);
+    if (n == 0 || text[at] < ' ' || text[at] == 0x7F) text[at] = '?';
+    at += n ? n : 1;
+  }
+  t->err->code = code;
+  t->err->message = t->err->private_data = text;
+  t->err->release = release_message;
+  return false;
 }
 
-bool csv_is(crossdock_str text, const char* word) {
+bool check_cancelled(task* t) {
+  return !CROSSDOCK_IS_CANCELLED(t->call) || fail(t, CROSSDOCK_CANCELLED, "cancelled");
+}
+
+void report_progress(task* t, uint64_t done, uint64_t total) {
+  if (CROSSDOCK_HAS(t->call, progress_data) && t->call->progress) t->call->progress(t->call->progress_data, done, total);
+}
+
+bool equal(crossdock_str text, const char* word) {
   return text.bytes == strlen(word) && memcmp(text.data, word, text.bytes) == 0;
 }
 
-char* csv_copy_text(const char* text, size_t bytes) {
+bool is_text(const void* text, size_t bytes) {
+  size_t at = 0, n;
+  while (at < bytes && (n = character((const unsigned char*)text + at, bytes - at)) > 0) at += n;
+  return at == bytes;
+}
+
+char* copy_text(task* t, const void* text, size_t bytes) {
   char* copy = calloc(bytes + 1, 1);
+  if (!copy) fail_no_memory(t);
   if (copy && bytes) memcpy(copy, text, bytes);
   return copy;
 }
 
-crossdock_code csv_reserve(const crossdock_memory* memory, csv_block* block, size_t used, size_t wanted,
-                           crossdock_error* err) {
+bool reserve(task* t, buffer* b, size_t more) {
+  const crossdock_memory* memory = t->memory;
   crossdock_allocation fresh = {0};
-  csv_block grown = {.bytes = wanted > 2 * block->bytes ? wanted : 2 * block->bytes};
-  crossdock_code code;
-  if (block->block && wanted <= block->bytes) return CROSSDOCK_OK;
-  if (grown.bytes < 1024) grown.bytes = 1024;
-  code = memory->alloc(memory, CSV_CPU, grown.bytes, 64, NULL, &fresh, err);
-  if (code != CROSSDOCK_OK) return code;
+  buffer grown = {.used = b->used, .capacity = b->used + more};
+  if (b->block && grown.capacity <= b->capacity) return true;
+  if (grown.capacity < 2 * b->capacity) grown.capacity = 2 * b->capacity;
+  if (grown.capacity < 1024) grown.capacity = 1024;
+  t->code = memory->alloc(memory, CPU, grown.capacity, 64, NULL, &fresh, t->err);
+  if (t->code != CROSSDOCK_OK) return false;
   grown.block = fresh.block;
-  grown.at = memory->host_address(memory, CSV_CPU, fresh.address, grown.bytes);
-  if (!grown.at) {
-    csv_free(memory, &grown, 0);
-    return csv_fail(err, CROSSDOCK_INTERNAL, "the host cannot reach memory of its own");
+  grown.data = memory->host_address(memory, CPU, fresh.address, grown.capacity);
+  if (!grown.data) {
+    free_buffer(memory, &grown, 0);
+    return fail(t, CROSSDOCK_INTERNAL, "the host gave no address for CPU memory");
   }
-  if (used) memcpy(grown.at, block->at, used);
-  csv_free(memory, block, 0);
-  *block = grown;
-  return CROSSDOCK_OK;
+  if (b->used) memcpy(grown.data, b->data, b->used);
+  free_buffer(memory, b, 0);
+  *b = grown;
+  return true;
 }
 
-void csv_free(const crossdock_memory* memory, csv_block* block, uint32_t flags) {
-  if (block->block) memory->free(memory, block->block, NULL, 0, flags);
-  *block = (csv_block){0};
+bool append(task* t, buffer* b, const void* data, size_t bytes) {
+  if (!reserve(t, b, bytes)) return false;
+  if (bytes) memcpy(b->data + b->used, data, bytes);
+  b->used += bytes;
+  return true;
+}
+
+void free_buffer(const crossdock_memory* memory, buffer* b, uint32_t flags) {
+  if (b->block) memory->free(memory, b->block, NULL, 0, flags);
+  *b = (buffer){0};
+}
+
+void free_columns(const crossdock_memory* memory, made_column* columns, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    for (int b = 0; b < 3; b++) free_buffer(memory, &columns[i].buffers[b], 0);
+    free(columns[i].name);
+  }
+  free(columns);
+}
+
+static void release_child(struct ArrowSchema* child) {
+  free(child->private_data);
+  child->release = NULL;
+}
+
+static void release_schema(struct ArrowSchema* schema) {
+  for (int64_t i = 0; i < schema->n_children; i++)
+    if (schema->children[i]->release) schema->children[i]->release(schema->children[i]);
+  free(schema->private_data);
+  schema->release = NULL;
+}
+
+bool make_schema(task* t, const made_column* columns, size_t n, struct ArrowSchema* out) {
+  struct ArrowSchema* children = calloc(n + 1, sizeof *children + sizeof children);
+  struct ArrowSchema schema = {.format = "+s", .name = "", .release = release_schema, .private_data = children};
+  if (!children) return fail_no_memory(t);
+  schema.children = (struct ArrowSchema**)(children + n);
+  for (size_t i = 0; i < n; i++) {
+    const made_column* c = &columns[i];
+    char* name = copy_text(t, c->name, strlen(c->name));
+    children[i] = (struct ArrowSchema){
+        .format = c->format, .name = name, .flags = c->flags, .release = release_child, .private_data = name};
+    schema.children[schema.n_children++] = &children[i];
+  }
+  if (t->code == CROSSDOCK_OK) *out = schema;
+  else release_schema(&schema);
+  return t->code == CROSSDOCK_OK;
+}
+
+/* What a column's array owns. A column may be moved out of its batch and live longer, so it owns its memory alone. */
+typedef struct owned {
+  const crossdock_host* host;
+  const crossdock_memory* memory;
+  buffer buffers[3];
+  const void* addresses[3];
+} owned;
+
+static void release_column(struct ArrowArray* array) {
+  owned* own = array->private_data;
+  const crossdock_host* host = own->host;
+  for (int i = 0; i < 3; i++) free_buffer(own->memory, &own->buffers[i], CROSSDOCK_FREE_LENT);
+  free(own);
+  array->release = NULL;
+  host->release(host); /* last: it may be the last reference, and with it the memory interface goes */
+}
+
+static void release_batch(struct ArrowArray* array) {
+  for (int64_t i = 0; i < array->n_children; i++)
+    if (array->children[i]->release) array->children[i]->release(array->children[i]);
+  free(array->private_data);
+  array->release = NULL;
+}
+
+/* The columns' arrays, the list of them and the list of the batch's one buffer are one allocation. */
+bool make_batch(task* t, made_column* columns, size_t n, int64_t rows, crossdock_batch* out) {
+  struct ArrowArray* arrays = calloc(1, n * (sizeof *arrays + sizeof arrays) + sizeof(void*));
+  crossdock_batch batch = {.array = {.device_type = ARROW_DEVICE_CPU, .device_id = -1}};
+  struct ArrowArray* root = &batch.array.array;
+  if (!arrays) return fail_no_memory(t);
+  *root = (struct ArrowArray){.length = rows, .n_buffers = 1, .release = release_batch, .private_data = arrays};
+  root->children = (struct ArrowArray**)(arrays + n);
+  root->buffers = (const void**)(root->children + n);
+  for (size_t i = 0; i < n; i++) {
+    made_column* c = &columns[i];
+    owned* own = calloc(1, sizeof *own);
+    if (!own) {
+      release_batch(root);
+      return fail_no_memory(t);
+    }
+    own->host = t->host;
+    own->host->retain(own->host);
+    own->memory = t->memory;
+    if (c->null_count == 0) free_buffer(own->memory, &c->buffers[0], 0); /* all valid: no bitmap */
+    memcpy(own->buffers, c->buffers, sizeof own->buffers);
+    memset(c->buffers, 0, sizeof c->buffers);
+    for (int b = 0; b < 3; b++) own->addresses[b] = own->buffers[b].data;
+    arrays[i] = (struct ArrowArray){.length = rows, .null_count = c->null_count, .n_buffers = c->n_buffers,
+                                    .buffers = own->addresses, .release = release_column, .private_data = own};
+    root->children[root->n_children++] = &arrays[i];
+    c->null_count = 0;
+  }
+  SET(out, batch);
+  return true;
+}
+
+const int64_t* take_sizes(const crossdock_batch* batch, size_t* next, int64_t n_buffers) {
+  const size_t first = *next;
+  if (!CROSSDOCK_HAS(batch, n_buffer_sizes) || !batch->buffer_sizes || n_buffers < 0) return NULL;
+  *next = first + (size_t)n_buffers;
+  return *next <= batch->n_buffer_sizes ? batch->buffer_sizes + first : NULL;
+}
+
+bool view_column(task* t, column_view* out, const char* name, const struct ArrowArray* array, int64_t from, int64_t rows,
+                 size_t width, bool has_text, const int64_t* sizes) {
+  const int64_t n_buffers = has_text ? 3 : 2, max = INT64_MAX / 16;
+  int64_t end, needed[3] = {0};
+  *out = (column_view){0};
+  if (array->n_buffers != n_buffers || array->length < 0 || array->offset < 0 || array->offset > max || from > max ||
+      array->length > max || from > array->length || rows > array->length - from)
+    return fail(t, CROSSDOCK_BAD_DATA, "column '%.40s': expected %lld buffers, and %lld values from %lld on", name,
+                (long long)n_buffers, (long long)rows, (long long)from);
+  if (rows == 0) return true;
+  out->offset = array->offset + from;
+  end = out->offset + rows;
+  out->validity = array->null_count == 0 ? NULL : array->buffers[0];
+  out->values = array->buffers[1];
+  needed[0] = out->validity ? (end + 7) / 8 : 0;
+  needed[1] = width ? (end + has_text) * (int64_t)width : (end + 7) / 8;
+  for (int b = 0; b < n_buffers; b++) {
+    if (b == 2) {
+      int32_t last;
+      memcpy(&last, out->values + end * 4, sizeof last);
+      needed[2] = out->text_bytes = last;
+      out->text = array->buffers[2];
+    }
+    if (needed[b] < 0 || (needed[b] > 0 && !array->buffers[b]) || (sizes && sizes[b] >= 0 && sizes[b] < needed[b]))
+      return fail(t, CROSSDOCK_BAD_DATA, "column '%.40s', buffer %d: expected %lld bytes, got %lld", name, b,
+                  (long long)needed[b], sizes ? (long long)sizes[b] : 0);
+  }
+  return true;
 }

@@ -1,4 +1,5 @@
-"""Builds the wheel: maturin makes the module, and what maturin does not build, the plugins, is put in beside it.
+"""Builds the wheel: one build by Cargo of the module and the plugins, which share their crates, and maturin's metadata. maturin
+would build the module apart from the plugins, a second time.
 
 Settings (`pip install ./python --config-settings KEY=VALUE`):
 
@@ -17,7 +18,6 @@ import pathlib
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import zipfile
 
@@ -47,14 +47,17 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     """A wheel with the plugins in crossdock/plugins/. Gives the name of the file."""
     profile = _profile(config_settings)
     with tempfile.TemporaryDirectory() as folder:
-        plugins = [_stripped(plugin, folder) for plugin in _build_plugins(profile)]
-        command = ["maturin", "pep517", "build-wheel", "-i", sys.executable, "--out", folder, "--auditwheel", "check"]
-        _run([*command, "--profile", profile], stdout=sys.stderr)
-        (wheel,) = pathlib.Path(folder).glob("*.whl")
-        _check_tag(wheel.name, plugins)
-        members = {PLUGINS + plugin.name: plugin.read_bytes() for plugin in plugins}
-        _with_members(wheel, pathlib.Path(wheel_directory) / wheel.name, members)
-        return wheel.name
+        module, *plugins = [_stripped(library, folder) for library in _build_libraries(profile)]
+        members = {path.relative_to(PYTHON).as_posix(): path.read_bytes() for path in _sources()}
+        members[MODULE] = module.read_bytes()
+        members |= {PLUGINS + plugin.name: plugin.read_bytes() for plugin in plugins}
+        info, metadata = _metadata(folder, config_settings)
+        tag = _tag(metadata[f"{info}/WHEEL"].decode(), [module, *plugins])
+        wheel = metadata[f"{info}/WHEEL"].decode()
+        metadata[f"{info}/WHEEL"] = re.sub("^Tag: .*$", f"Tag: {tag}", wheel, flags=re.MULTILINE).encode()
+        name = f"{info.removesuffix('.dist-info')}-{tag}.whl"
+        _write(pathlib.Path(wheel_directory) / name, members | metadata, f"{info}/RECORD")
+        return name
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):
@@ -63,14 +66,9 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
     flags = ["--release"] if _profile(config_settings) == "release" else []
     layout = _run([_cargo(), "xtask", "python", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout.strip()
     with tempfile.TemporaryDirectory() as folder:
-        info = prepare_metadata_for_build_wheel(folder, config_settings)
-        there = pathlib.Path(folder, info)
-        members = {
-            f"{info}/{path.relative_to(there)}": path.read_bytes() for path in there.rglob("*") if path.is_file()
-        }
+        info, members = _metadata(folder, config_settings)
         members["crossdock.pth"] = f"{layout}\n".encode()
-        (tag,) = re.findall(r"^Tag: (.*)$", members[f"{info}/WHEEL"].decode(), re.MULTILINE)
-        name = f"{info.removesuffix('.dist-info')}-{tag}.whl"
+        name = f"{info.removesuffix('.dist-info')}-{_tag(members[f'{info}/WHEEL'].decode(), [])}.whl"
         _write(pathlib.Path(wheel_directory) / name, members, f"{info}/RECORD")
         return name
 
@@ -103,28 +101,41 @@ def _run(command, **options):
         ) from error
 
 
-def _build_plugins(profile):
-    """The paths of the plugins' libraries, as Cargo tells them."""
+def _build_libraries(profile):
+    """The paths of the module's library and of the plugins', as Cargo reports them; the module's is the first."""
     about = _run([_cargo(), "metadata", "--no-deps", "--format-version", "1"], cwd=ROOT, stdout=subprocess.PIPE).stdout
-    under = ROOT / "plugins"
     packages = {
         package["id"]: package["name"]
         for package in json.loads(about)["packages"]
-        if pathlib.Path(package["manifest_path"]).is_relative_to(under)
-        and any("cdylib" in target["kind"] for target in package["targets"])
+        if any("cdylib" in target["kind"] for target in package["targets"])
+        and (package["name"] == MODULE_CRATE or pathlib.Path(package["manifest_path"]).is_relative_to(ROOT / "plugins"))
     }
-    # With the module, so that Cargo settles on the features that maturin's build of it has, and builds little twice.
-    chosen = [flag for name in (MODULE_CRATE, *packages.values()) for flag in ("-p", name)]
+    chosen = [flag for name in packages.values() for flag in ("-p", name)]
     command = [_cargo(), "build", "--profile", profile, "--message-format", "json-render-diagnostics", *chosen]
-    told = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
-    libraries = []
-    for message in map(json.loads, told.splitlines()):
+    output = _run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True).stdout
+    libraries = {}
+    for message in map(json.loads, output.splitlines()):
         of_ours = message["reason"] == "compiler-artifact" and message["package_id"] in packages
         if of_ours and "cdylib" in message["target"]["kind"]:
-            libraries += [pathlib.Path(path) for path in message["filenames"] if path.endswith(".so")]
-    if len(libraries) != len(packages):
+            (library,) = (path for path in message["filenames"] if path.endswith(".so"))
+            libraries[packages[message["package_id"]]] = pathlib.Path(library)
+    if len(libraries) != len(packages) or MODULE_CRATE not in libraries:
         raise RuntimeError(f"expected a library of each of {sorted(packages.values())}, got {libraries}")
-    return sorted(libraries)
+    return [libraries.pop(MODULE_CRATE), *sorted(libraries.values())]
+
+
+def _sources():
+    """What of the package lies in the repository."""
+    files = (path for path in (PYTHON / "crossdock").rglob("*") if path.is_file())
+    return sorted(path for path in files if "__pycache__" not in path.parts and path.suffix != ".so")
+
+
+def _metadata(folder, config_settings):
+    """The name of the folder of the wheel's metadata, and its files."""
+    info = prepare_metadata_for_build_wheel(folder, config_settings)
+    there = pathlib.Path(folder, info)
+    files = (path for path in there.rglob("*") if path.is_file())
+    return info, {f"{info}/{path.relative_to(there).as_posix()}": path.read_bytes() for path in files}
 
 
 def _stripped(library, folder):
@@ -137,23 +148,11 @@ def _stripped(library, folder):
     return copy
 
 
-def _check_tag(wheel, plugins):
-    """maturin has chosen the tag by what the module needs of the C library: no plugin may need more."""
-    tagged = re.search(r"manylinux_2_(\d+)_", wheel)
-    for plugin in plugins if tagged else ():
-        needed = max((int(minor) for minor in re.findall(rb"GLIBC_2\.(\d+)", plugin.read_bytes())), default=0)
-        if needed > int(tagged[1]):
-            raise RuntimeError(f"{plugin.name} needs glibc 2.{needed}, and the wheel says 2.{tagged[1]}: {wheel}")
-
-
-def _with_members(wheel, to, more):
-    """Writes a wheel again with more members."""
-    with zipfile.ZipFile(wheel) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    (record,) = (name for name in members if name.endswith(".dist-info/RECORD"))
-    if MODULE not in members:
-        raise RuntimeError(f"maturin made a wheel without {MODULE}: {sorted(members)}")
-    _write(to, members | more, record)
+def _tag(wheel, libraries):
+    """The tag of maturin's metadata, for the oldest C library that has all that the libraries need of it (PEP 600)."""
+    (tag,) = re.findall(r"^Tag: (.*)$", wheel, re.MULTILINE)
+    needed = [int(minor) for library in libraries for minor in re.findall(rb"GLIBC_2\.(\d+)", library.read_bytes())]
+    return re.sub(r"-linux_", f"-manylinux_2_{max(needed)}_", tag) if needed else tag
 
 
 def _write(to, members, record):

@@ -36,40 +36,39 @@ def test_profiles_are_names_and_release_is_the_default():
 def test_without_cargo_it_says_what_is_missing(monkeypatch):
     monkeypatch.setenv("CARGO", "/no/such/cargo")
     with pytest.raises(RuntimeError, match="/no/such/cargo is not there.*has to be on the PATH"):
-        backend._build_plugins("dev")
+        backend._build_libraries("dev")
 
 
-def test_a_plugin_that_needs_a_newer_c_library_than_the_wheel_says_is_refused(tmp_path):
-    plugin = tmp_path / "libx_plugin.so"
-    plugin.write_bytes(b"\0GLIBC_2.17\0GLIBC_2.34\0")
-    backend._check_tag("crossdock-0.1.0-cp311-abi3-manylinux_2_34_x86_64.whl", [plugin])
-    backend._check_tag("crossdock-0.1.0-cp311-abi3-linux_x86_64.whl", [plugin])
-    with pytest.raises(RuntimeError, match="needs glibc 2.34, and the wheel says 2.28"):
-        backend._check_tag("crossdock-0.1.0-cp311-abi3-manylinux_2_28_x86_64.whl", [plugin])
+def test_the_tag_names_the_oldest_c_library_that_has_all_that_is_needed(tmp_path):
+    libraries = [tmp_path / name for name in ("a.so", "b.so")]
+    libraries[0].write_bytes(b"\0GLIBC_2.17\0GLIBC_2.34\0")
+    libraries[1].write_bytes(b"\0GLIBC_2.2.5\0GLIBC_2.9\0")
+    about = "Wheel-Version: 1.0\nTag: cp311-abi3-linux_x86_64\n"
+    assert backend._tag(about, libraries) == "cp311-abi3-manylinux_2_34_x86_64"
+    assert backend._tag(about, libraries[1:]) == "cp311-abi3-manylinux_2_9_x86_64"
+    assert backend._tag(about, []) == "cp311-abi3-linux_x86_64"
 
 
-def test_what_is_added_to_a_wheel_is_in_its_record_and_two_are_the_same(tmp_path):
-    before = tmp_path / "before.whl"
-    members = {"crossdock/_native.abi3.so": b"module", "x-1.dist-info/RECORD": b"old", "x-1.dist-info/METADATA": b"m"}
-    with zipfile.ZipFile(before, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
+def test_members_of_a_wheel_are_in_its_record_and_two_are_the_same(tmp_path):
+    members = {"crossdock/_native.abi3.so": b"module", "x-1.dist-info/METADATA": b"m"}
     for name in ("one.whl", "two.whl"):
-        backend._with_members(before, tmp_path / name, {"crossdock/plugins/a.so": b"plugin"})
+        backend._write(tmp_path / name, dict(members), "x-1.dist-info/RECORD")
     assert (tmp_path / "one.whl").read_bytes() == (tmp_path / "two.whl").read_bytes()
     with zipfile.ZipFile(tmp_path / "one.whl") as archive:
         rows = list(csv.reader(archive.read("x-1.dist-info/RECORD").decode().splitlines()))
-        assert {row[0] for row in rows} == {*members, "crossdock/plugins/a.so"} == set(archive.namelist())
+        assert {row[0] for row in rows} == {*members, "x-1.dist-info/RECORD"} == set(archive.namelist())
         for name, digest, size in rows[:-1]:
             content = archive.read(name)
-            told = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-            assert (digest, int(size)) == (f"sha256={told}", len(content))
-        assert archive.getinfo("crossdock/plugins/a.so").external_attr >> 16 == 0o755
+            expected = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+            assert (digest, int(size)) == (f"sha256={expected}", len(content))
+        assert archive.getinfo("crossdock/_native.abi3.so").external_attr >> 16 == 0o755
         assert rows[-1] == ["x-1.dist-info/RECORD", "", ""]
-    with pytest.raises(RuntimeError, match="a wheel without crossdock/_native.abi3.so"):
-        with zipfile.ZipFile(before, "w") as archive:
-            archive.writestr("x-1.dist-info/RECORD", "")
-        backend._with_members(before, tmp_path / "three.whl", {})
+
+
+def test_the_sources_are_what_a_user_imports_and_nothing_that_was_built():
+    names = {path.relative_to(ROOT / "python").as_posix() for path in backend._sources()}
+    assert {"crossdock/__init__.py", "crossdock/py.typed"} <= names
+    assert not [name for name in names if not name.endswith((".py", ".pyi", "py.typed"))]
 
 
 def test_the_pinned_maturin_is_one_that_the_package_asks_for():

@@ -25,6 +25,12 @@ IN_ALL_FILES void* failing_calloc(size_t n, size_t bytes) {
   return at;
 }
 
+IN_ALL_FILES void* failing_realloc(void* old, size_t bytes) {
+  void* at = failing_now() ? NULL : realloc(old, bytes);
+  failing_live += at != NULL && old == NULL;
+  return at;
+}
+
 IN_ALL_FILES void failing_free(void* at) {
   failing_live -= at != NULL;
   free(at);
@@ -37,6 +43,7 @@ IN_ALL_FILES __attribute__((destructor)) void failing_tell(void) {
 }
 
 #define calloc failing_calloc
+#define realloc failing_realloc
 #define free failing_free
 
 #endif

@@ -11,7 +11,7 @@ use crossdock_plugin_api::{ByteSource, CallSettings, Device, Result as ApiResult
 
 use crate::csv::bench::{Bench, Text, words};
 
-/// Rows without end, of a known pattern; `bytes` of them. Cancels when asked for the byte `cancel_at`.
+/// Rows without end, of a known pattern, of which the first is the header; `bytes` of them. Cancels when asked for the byte `cancel_at`.
 struct Rows {
     bytes: u64,
     cancel_at: u64,
@@ -42,7 +42,7 @@ impl ByteSource for Rows {
 }
 
 fn rows(n: u64) -> Rows {
-    let bytes = n * PATTERN.len() as u64;
+    let bytes = (1 + n) * PATTERN.len() as u64;
     Rows { bytes, cancel_at: u64::MAX, flag: CancelFlag::new(), read: AtomicU64::new(0) }
 }
 
@@ -52,7 +52,7 @@ fn an_input_of_any_length_is_read_within_the_limit_of_memory() {
     let bench = Bench::with_limit(LIMIT_BYTES);
     let n = 1_000_000;
     let plugin = bench.session.plugin("csv").unwrap();
-    let options = crossdock_plugin_api::Options::new().with("header", "false");
+    let options = crossdock_plugin_api::Options::new();
     let source = crossdock_plugin_api::Source::new(Arc::new(rows(n)));
     let call = CallSettings::new(Device::CPU);
     let input = crossdock_plugin_api::Input::Source(source);
@@ -83,7 +83,7 @@ fn a_limit_that_is_too_small_says_what_had_no_room() {
 fn a_wish_for_few_bytes_makes_small_batches() {
     let bench = Bench::new();
     let call = CallSettings { byte_budget: 10_000, ..CallSettings::new(Device::CPU) };
-    let read = bench.read_as(Arc::new(rows(5_000)), None, &[("header", "false")], &call).unwrap();
+    let read = bench.read_as(Arc::new(rows(5_000)), None, &[], &call).unwrap();
     assert_eq!(read.rows(), 5_000);
     assert_eq!(read.batches.len(), 11, "of 105 kB");
     drop(read);
@@ -97,7 +97,7 @@ fn a_cancelled_call_stops_soon_and_says_so() {
     for cancel_at in [0, 10_000_000] {
         let source = Arc::new(Rows { cancel_at, ..rows(2_000_000) });
         let call = CallSettings { cancel: source.flag.clone(), ..CallSettings::new(Device::CPU) };
-        let error = bench.read_as(source.clone(), None, &[("header", "false")], &call).unwrap_err();
+        let error = bench.read_as(source.clone(), None, &[], &call).unwrap_err();
         assert_eq!(error, "cancelled");
         let read = source.read.load(Ordering::Relaxed);
         assert!(read < cancel_at + (1 << 20), "{read} bytes were read after {cancel_at}");
@@ -127,11 +127,11 @@ fn progress_goes_up_to_the_length() {
     let total = bytes.len() as u64;
     let source = Arc::new(Text { bytes, step: usize::MAX, pipe: false });
     let schema = Schema::new(vec![
-        Field::new("a", DataType::Int16, false),
-        Field::new("b", DataType::Utf8, false),
-        Field::new("c", DataType::Float64, false),
+        Field::new("1234", DataType::Int16, false),
+        Field::new("some words", DataType::Utf8, false),
+        Field::new("5.25", DataType::Float64, false),
     ]);
-    bench.read_as(source, Some(&schema), &[("header", "false")], &call).unwrap();
+    bench.read_as(source, Some(&schema), &[], &call).unwrap();
     let heard = heard.lock().unwrap();
     assert!(heard.len() > 3 && heard.is_sorted() && heard.iter().all(|(_, t)| *t == total), "{heard:?}");
     assert_eq!(heard.last().unwrap().0, total);
