@@ -16,6 +16,9 @@ pub struct DeviceArray {
     pub(crate) len: usize,
     pub(crate) offset: usize,
     pub(crate) null_count: Option<usize>,
+    /// Whoever made the array says that it has no nulls, and gave a bitmap all the same: not believed, and counted where the
+    /// count matters.
+    pub(crate) claims_no_nulls: bool,
     pub(crate) buffers: Vec<Option<Buffer>>,
     pub(crate) children: Vec<DeviceArray>,
     pub(crate) dictionary: Option<Box<DeviceArray>>,
@@ -47,6 +50,7 @@ impl DeviceArray {
             len,
             offset,
             null_count,
+            claims_no_nulls: false,
             buffers,
             children,
             dictionary: dictionary.map(Box::new),
@@ -96,6 +100,11 @@ impl DeviceArray {
     /// How many values are null, as the validity bitmap says, or `None` where nobody has counted.
     pub fn null_count(&self) -> Option<usize> {
         self.null_count
+    }
+
+    /// How many values are null as its maker says, whether or not that is believed.
+    pub(crate) fn claimed_null_count(&self) -> Option<usize> {
+        self.null_count.or(self.claims_no_nulls.then_some(0))
     }
 
     /// Whether this array and all below it know how many of their values are null.

@@ -175,7 +175,12 @@ impl<'a> HostArray<'a> {
     }
 
     fn run_value(&'a self, i: usize) -> Option<Value<'a>> {
-        let [ends, values] = self.children.as_slice() else { return None };
+        Some(self.children.get(1)?.value(self.run_of(i)?))
+    }
+
+    /// The run that value `i` of the buffers is in.
+    fn run_of(&self, i: usize) -> Option<usize> {
+        let ends = self.children.first()?;
         let width = ends.layout.buffers().first()?.width()?;
         let end = |run: usize| integer(ends.bytes(0), ends.array.offset() + run, width, true);
         // The first run that ends after `i`.
@@ -184,7 +189,21 @@ impl<'a> HostArray<'a> {
             let middle = low + (high - low) / 2;
             if end(middle)? > i as i128 { high = middle } else { low = middle + 1 }
         }
-        Some(values.value(low))
+        Some(low)
+    }
+
+    /// The values of child `index` that row `row` is made of; `None` where there are none, or the contents point nowhere.
+    pub(crate) fn child_rows(&'a self, index: usize, row: usize) -> Option<Range<usize>> {
+        if self.layout.child_rule == ChildRule::Runs {
+            let run = self.run_of(self.array.offset() + row)?;
+            return Some(run..run + 1);
+        }
+        match self.value(row) {
+            Value::List(_, range) => Some(range),
+            Value::Struct(_, i) => Some(i..i + 1),
+            Value::Union(child, _, i) => std::ptr::eq(child, self.children.get(index)?).then_some(i..i + 1),
+            _ => None,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod equal;
 mod host;
 pub mod layout;
 mod moving;
+mod nullability;
 mod nulls;
 mod numbers;
 mod print;
@@ -33,7 +34,8 @@ pub use call::call_stream;
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
-pub use nulls::{count_nulls, forbidden_nulls};
+pub use nullability::{check_nullability, forbidden_nulls};
+pub use nulls::count_nulls;
 pub use print::{cells, format_batch, header, lines};
 pub use validate::{Level, validate};
 

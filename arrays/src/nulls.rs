@@ -1,10 +1,9 @@
 //! Null counts that nobody told.
 
-use arrow_schema::{DataType, FieldRef};
 use crossdock_kernels::Checks;
 use crossdock_memory::{Device, Result, Stream};
 
-use crate::{DeviceArray, DeviceBatch};
+use crate::DeviceArray;
 
 impl DeviceArray {
     /// How many values are null, counted whatever was told of it. Blocks until the number is there.
@@ -44,39 +43,6 @@ pub fn count_nulls<'a>(arrays: &[&'a DeviceArray], stream: &Stream) -> Result<Ve
         .zip(told)
         .map(|(cell, told)| cell.map_or(told, |cell| found.count(cell) as usize))
         .collect())
-}
-
-/// The first column, or child of one, whose type has no nulls and that has some: which, and how many. Where a struct or a list of
-/// one size is null, what lies below it may be. Blocks only where such a one has a bitmap whose zeros nobody told.
-pub fn forbidden_nulls(batch: &DeviceBatch, stream: &Stream) -> Result<Option<(String, usize)>> {
-    let mut open: Vec<(String, &FieldRef, &DeviceArray, Option<&DeviceArray>)> = Vec::new();
-    let fields = batch.schema().fields().iter();
-    open.extend(
-        fields.zip(batch.columns()).map(|(field, column)| (field.name().clone(), field, column, None)),
-    );
-    while let Some((path, field, array, above)) = open.pop() {
-        let may_be_null = field.is_nullable() || !array.layout().has_validity || array.validity().is_none();
-        let nulls = if may_be_null { 0 } else { array.count_nulls(stream)? };
-        if nulls > 0 && nulls > covered(above, stream)? {
-            return Ok(Some((path, nulls)));
-        }
-        for (field, child) in array.layout().children.iter().zip(array.children()) {
-            open.push((format!("{path}.{}", field.name()), field, child, Some(array)));
-        }
-    }
-    Ok(None)
-}
-
-/// How many values below `above` lie in rows that are null as a whole, or in none.
-fn covered(above: Option<&DeviceArray>, stream: &Stream) -> Result<usize> {
-    let Some(above) = above else { return Ok(0) };
-    let each = match above.data_type() {
-        DataType::Struct(_) => 1,
-        DataType::FixedSizeList(_, size) => usize::try_from(*size).unwrap_or(0),
-        DataType::Union(..) => return Ok(usize::MAX),
-        _ => return Ok(0),
-    };
-    Ok(above.count_nulls(stream)?.saturating_mul(each))
 }
 
 /// The caller's stream if it works on `device`, else that device's default one.

@@ -110,6 +110,7 @@ fn of_plain(
             len,
             offset: 0,
             null_count: Some(0),
+            claims_no_nulls: false,
             device: values.as_ref().map(|_| device),
             buffers: vec![None, values],
             children: Vec::new(),
@@ -341,6 +342,7 @@ impl Reader {
             len,
             offset,
             null_count,
+            claims_no_nulls: false,
             buffers,
             children,
             dictionary,
@@ -349,6 +351,15 @@ impl Reader {
             device: None,
         };
         array.complete(&layout)?;
+        // A false claim would lose nulls: the bitmap is what counts.
+        if array.null_count == Some(0)
+            && len > 0
+            && matches!(array.buffers.first(), Some(Some(_)))
+            && layout.has_validity
+        {
+            array.null_count = None;
+            array.claims_no_nulls = true;
+        }
         Ok(array)
     }
 

@@ -66,6 +66,7 @@ fn array(
         len: node.len,
         offset: node.offset,
         null_count: source.null_count_of(node.len),
+        claims_no_nulls: source.claims_no_nulls,
         buffers,
         children,
         dictionary,

@@ -106,7 +106,7 @@ fn own_rules<'a>(array: &'a DeviceArray, add: &mut impl FnMut(Rule<'a>)) {
     let buffer =
         |i: usize| array.buffers().get(i + usize::from(layout.has_validity)).and_then(Option::as_ref);
     if layout.has_validity
-        && let (Some(Some(validity)), Some(claimed)) = (array.buffers().first(), array.null_count())
+        && let (Some(Some(validity)), Some(claimed)) = (array.buffers().first(), array.claimed_null_count())
     {
         add(Rule::NullCount { validity, claimed });
     }

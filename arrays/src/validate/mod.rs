@@ -6,7 +6,7 @@ mod explain;
 use crossdock_kernels::Checks;
 use crossdock_memory::{Result, Stream};
 
-use crate::DeviceBatch;
+use crate::{DeviceBatch, check_nullability};
 use collect::Check;
 
 /// How much is looked at.
@@ -22,7 +22,7 @@ pub enum Level {
 /// array.
 ///
 /// [`Level::Layout`] finds nothing new: no batch exists that was not checked so when it was made. [`Level::Full`] looks
-/// at null counts, maps' entries and keys, which are not null, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
+/// at null counts, nulls of fields that allow none, maps' entries and keys, which are not null, offsets, UTF-8 (each value by itself, so that slices begin on a character), views, list-views,
 /// dictionary keys, type ids, dense offsets and run ends. Each kernel is
 /// launched once for all columns, and one copy brings back what they found;
 /// sizes that are unknown are resolved first.
@@ -33,7 +33,12 @@ pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()
     let stream = crate::nulls::stream_on(batch.device(), stream)?;
     let mut batch = batch.clone();
     batch.resolve_sizes(&stream)?;
-    let checks = Check::all(&batch);
+    check_contents(&batch, &stream)?;
+    check_nullability(&batch, &stream)
+}
+
+fn check_contents(batch: &DeviceBatch, stream: &Stream) -> Result<()> {
+    let checks = Check::all(batch);
     if checks.is_empty() {
         return Ok(());
     }
@@ -42,6 +47,6 @@ pub fn validate(batch: &DeviceBatch, level: Level, stream: &Stream) -> Result<()
     for check in &checks {
         cells.push(check.ask(&mut questions, cells.last().copied().unwrap_or(0))?);
     }
-    let found = questions.run(&stream)?;
-    checks.iter().zip(cells).try_for_each(|(check, cell)| check.verdict(&found, cell, &stream))
+    let found = questions.run(stream)?;
+    checks.iter().zip(cells).try_for_each(|(check, cell)| check.verdict(&found, cell, stream))
 }

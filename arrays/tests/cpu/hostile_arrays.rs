@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::common::Dock;
 use arrow_schema::{DataType, Field, Schema};
 use crossdock_arrays::{
-    DeviceArray, DeviceBatch, Result, first_difference, import_batch, import_device_array,
+    Device, DeviceArray, DeviceBatch, Level, Result, first_difference, import_batch, import_device_array,
+    validate,
 };
 use crossdock_plugin_api::{Owned, abi};
 
@@ -213,6 +214,25 @@ fn a_batch_with_null_rows_is_refused_and_its_own_offset_is_honoured() {
     assert!(batch(bits.as_ptr(), 1).unwrap_err().message().contains("1 null rows"));
     let sliced = batch(std::ptr::null(), 0).unwrap();
     assert_eq!((sliced.len(), sliced.columns()[0].offset()), (2, 1));
+}
+
+/// Whoever believed it would take the null for a value.
+#[test]
+fn a_null_count_of_none_beside_a_bitmap_with_a_null_is_not_believed() {
+    let (words, bits) = ([1u64 | 2 << 32, 3], [0b101u8]);
+    let mut list = [bits.as_ptr().cast::<c_void>(), words.as_ptr().cast()];
+    let dock = Dock::new();
+    let raw = on_cpu(abi::ArrowArray { null_count: 0, ..ints(&mut list) });
+    let array = import(&dock, raw, DataType::Int32).unwrap();
+    let stream = dock.memory.default_stream(Device::CPU).unwrap();
+    assert_eq!((array.null_count(), array.count_nulls(&stream)), (None, Ok(1)));
+    assert_eq!(dock.export(&array, &Field::new("", DataType::Int32, true)).null_count(), 1);
+    for part in [array.clone(), array.slice(1, 2).unwrap()] {
+        let schema = Arc::new(Schema::new(vec![Field::new("c", DataType::Int32, true)]));
+        let batch = DeviceBatch::try_new(schema, part.len(), vec![part]).unwrap();
+        let error = validate(&batch, Level::Full, &stream).unwrap_err();
+        assert_eq!(error.message(), "column c: its null count is 0, its validity bitmap has 1");
+    }
 }
 
 #[test]

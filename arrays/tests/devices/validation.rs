@@ -245,3 +245,107 @@ fn in_a_slice_the_bits_of_its_own_values_say_which_may_hold_anything() {
         assert!(keys(0b1011).unwrap_err().message().starts_with("column c[2]: the dictionary key is 255"));
     }
 }
+
+/// A column whose field allows no nulls.
+fn held_to_its_field(column: DeviceArray, stream: &Stream) -> Result<()> {
+    let schema = Arc::new(Schema::new(vec![Field::new("c", column.data_type().clone(), false)]));
+    let batch = DeviceBatch::try_new(schema, column.len(), vec![column]).unwrap();
+    validate(&batch, Level::Full, stream)
+}
+
+/// Numbers of which every other one is null.
+fn half_null(stream: &Stream, n: usize) -> DeviceArray {
+    let bits = vec![0b0101_0101; n.div_ceil(8)];
+    array(DataType::Int32, n, vec![buffer(stream, &bits), i32s(stream, &vec![7; n])], vec![])
+}
+
+fn x() -> Field {
+    Field::new("x", DataType::Int32, false)
+}
+
+#[test]
+fn nulls_of_a_field_that_allows_none_are_refused_at_every_level() {
+    type Make = fn(&Stream) -> DeviceArray;
+    let cases: [(&str, Make); 7] = [
+        ("column c: 2 nulls, expected none: its field is not nullable", |s| half_null(s, 4)),
+        ("column c.x: 2 nulls, expected none: its field is not nullable", |s| {
+            array(DataType::Struct(vec![x()].into()), 4, vec![None], vec![half_null(s, 4)])
+        }),
+        // Of the two nulls below, one is that of a row that is null.
+        ("column c.x: 1 nulls, expected none: its field is not nullable", |s| {
+            let bits = buffer(s, &[0b1101]);
+            array(DataType::Struct(vec![x()].into()), 4, vec![bits], vec![half_null(s, 4)])
+                .slice(2, 2)
+                .unwrap()
+        }),
+        ("column c.x: 1 nulls, expected none: its field is not nullable", |s| {
+            let list = DataType::List(Arc::new(x()));
+            array(list, 2, vec![None, i32s(s, &[0, 1, 2])], vec![half_null(s, 4)])
+        }),
+        ("column c.x: 2 nulls, expected none: its field is not nullable", |s| {
+            array(DataType::FixedSizeList(Arc::new(x()), 2), 2, vec![None], vec![half_null(s, 4)])
+        }),
+        ("column c: 1 nulls, expected none: its field is not nullable", |s| {
+            let dictionary = DataType::Dictionary(DataType::Int32.into(), DataType::Int32.into());
+            let keys = vec![None, i32s(s, &[0, 1, 2])];
+            let values = Some(half_null(s, 4));
+            DeviceArray::try_new(dictionary, 3, 0, None, keys, vec![], values).unwrap()
+        }),
+        ("column c: 3 nulls, expected none: its field is not nullable", |s| {
+            let ends = Field::new("run_ends", DataType::Int32, false);
+            let runs =
+                DataType::RunEndEncoded(ends.into(), Field::new("values", DataType::Int32, true).into());
+            let ends = array(DataType::Int32, 2, vec![None, i32s(s, &[2, 5])], vec![]);
+            array(runs, 5, vec![], vec![ends, half_null(s, 2)])
+        }),
+    ];
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let stream = dock.host.stream(device);
+        for (expected, make) in cases {
+            let error = held_to_its_field(make(&stream), &stream).unwrap_err();
+            assert_eq!(error.message(), expected, "{device}");
+        }
+    }
+    dock.host.assert_nothing_leaked();
+}
+
+#[test]
+fn nulls_that_no_valid_row_reaches_are_allowed() {
+    type Make = fn(&Stream) -> DeviceArray;
+    let cases: [Make; 5] = [
+        // Below a struct that is null.
+        |s| array(DataType::Struct(vec![x()].into()), 4, vec![buffer(s, &[0b0101])], vec![half_null(s, 4)]),
+        // Below a struct that is null, two levels up.
+        |s| {
+            let inner = DataType::Struct(vec![x()].into());
+            let outer = DataType::Struct(vec![Field::new("s", inner.clone(), false)].into());
+            let inner = array(inner, 4, vec![None], vec![half_null(s, 4)]);
+            array(outer, 4, vec![buffer(s, &[0b0101])], vec![inner])
+        },
+        // Between lists.
+        |s| {
+            let views = vec![None, i32s(s, &[0, 2]), i32s(s, &[1, 1])];
+            array(DataType::ListView(Arc::new(x())), 2, views, vec![half_null(s, 4)])
+        },
+        // Of a list that is null.
+        |s| {
+            let offsets = vec![buffer(s, &[0b01]), i32s(s, &[0, 1, 4])];
+            array(DataType::List(Arc::new(x())), 2, offsets, vec![half_null(s, 4)])
+        },
+        // Of the other child of a union.
+        |s| {
+            let fields = UnionFields::from_fields(vec![x(), Field::new("y", DataType::Int32, false)]);
+            let ids = buffer(s, &[0, 1, 0, 1]);
+            let union = DataType::Union(fields, UnionMode::Sparse);
+            array(union, 4, vec![ids], vec![half_null(s, 4), numbers(s, 4)])
+        },
+    ];
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let stream = dock.host.stream(device);
+        for (case, make) in cases.into_iter().enumerate() {
+            assert_eq!(check(make(&stream), &stream), Ok(()), "case {case}, {device}");
+        }
+    }
+}

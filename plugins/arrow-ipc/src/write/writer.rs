@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::import_batch;
+use crossdock_arrays::{check_nullability, import_batch};
 use crossdock_memory::{Device, Memory, Result, Stream};
 use crossdock_plugin_api::{BatchWriter, Call, Capsule, Owned, Sink, abi};
 
@@ -98,6 +98,7 @@ impl Writer {
             _ => self.stream.clone(),
         };
         batch.resolve_sizes(&stream)?;
+        check_nullability(&batch, &stream)?;
         let batch = if moved { batch.move_to(&stream, Device::CPU)? } else { batch };
         let mut before = Vec::new();
         let mut flat = Flat { rows: batch.len(), metadata: batch.metadata().clone(), ..Flat::default() };

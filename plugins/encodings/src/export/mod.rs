@@ -5,7 +5,9 @@ mod tree;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
-use crossdock_arrays::{DeviceArray, DeviceBatch, call_stream, check_ends, import_batch, import_schema_ref};
+use crossdock_arrays::{
+    DeviceArray, DeviceBatch, call_stream, check_ends, check_nullability, import_batch, import_schema_ref,
+};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Format, Owned, Result, Verdict, abi,
@@ -68,6 +70,8 @@ impl BatchWriter for Writer {
         // What has no length of its own in Arrow's structs has one in a tree.
         let stream = call_stream(&self.memory, call, batch.device())?;
         batch.resolve_sizes(&stream)?;
+        // A node whose type allows no nulls has no place for them: another value would stand there.
+        check_nullability(&batch, &stream)?;
         self.batches.push(self.whole(batch)?);
         Ok(Vec::new())
     }
