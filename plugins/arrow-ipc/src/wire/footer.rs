@@ -5,7 +5,7 @@ use crossdock_plugin_api::{Error, Result};
 use flatbuffers::FlatBufferBuilder;
 
 use super::schema::Schema;
-use super::{broken, message, schema_read, schema_write, verifier};
+use super::{broken, message, private_copy, schema_read, schema_write, verifier};
 
 /// A file's table of contents.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ pub struct Block {
 
 /// Reads a footer; `room` is how many bytes of the file come before it.
 pub fn read(bytes: &[u8], room: u64) -> Result<Footer> {
+    let bytes = &private_copy(bytes);
     let footer = arrow_ipc::root_as_footer_with_opts(&verifier(bytes.len()), bytes)
         .map_err(|e| broken("footer", e))?;
     message::check_version(footer.version())?;

@@ -5,7 +5,7 @@ use arrow_schema::Metadata;
 use crossdock_plugin_api::{Error, Result};
 
 use super::schema::Schema;
-use super::{broken, schema_read, verifier};
+use super::{broken, private_copy, schema_read, verifier};
 use crate::codec::Codec;
 
 /// A message without its body.
@@ -71,6 +71,7 @@ const EXPERIMENTAL_COMPRESSION: &str = "ARROW:experimental_compression";
 
 /// Reads a message's metadata.
 pub fn read(bytes: &[u8]) -> Result<Message> {
+    let bytes = &private_copy(bytes);
     let message = arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
         .map_err(|e| broken("message's metadata", e))?;
     let version = message.version();

@@ -7,7 +7,7 @@ use super::fastlanes;
 use super::wide::{self, Work};
 use super::words::{Index, Word, same_len};
 
-/// How many codes are held against the dictionary before they are looked up.
+/// How many codes are copied and checked before they are looked up.
 const BLOCK: usize = 1024;
 
 /// As many where some may be null: those of a word of validity.
@@ -61,15 +61,16 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
         let LookUp { valid, values, first } = self;
         let names = values.len();
         let at_once = if valid.is_some() { WORD } else { BLOCK };
+        // Others may write to the codes meanwhile: what is checked has to be what is used.
+        let mut own = [C::default(); BLOCK];
         for (i, (codes, out)) in codes.chunks(at_once).zip(out.chunks_mut(at_once)).enumerate() {
-            let mut kept = [C::default(); WORD];
-            let codes = match valid.map(|valid| valid.word(i)) {
-                Some(word) if word.count_ones() as usize != codes.len() => {
-                    keep(codes, word, &mut kept);
-                    &kept[..codes.len()]
-                }
-                _ => codes,
-            };
+            let own = &mut own[..codes.len()];
+            match valid.map(|valid| valid.word(i)) {
+                Some(word) if word.count_ones() as usize != codes.len() => keep(codes, word, own),
+                _ => own.copy_from_slice(codes),
+            }
+            // Without it the compiler may read the codes again instead of their copy, since nobody else should write to them.
+            let codes = &*std::hint::black_box(own);
             if C::greatest(codes) >= names {
                 let at = |j: usize| i * at_once + j;
                 let wrong =
@@ -87,7 +88,7 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
             for (codes, out) in codes.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
                 let [a, b, c, d, e, f, g, h] = *codes;
                 // No closure: where it is called from several places it is not inlined.
-                // SAFETY: the greatest of these codes is below `names`, and that is how many values there are.
+                // SAFETY: the greatest of these codes is below `names`, and that is how many values there are; they are a copy.
                 *out = unsafe {
                     [
                         named(values, a),
@@ -120,9 +121,9 @@ unsafe fn named<C: Index, V: Copy>(values: &[V], code: C) -> V {
 
 /// The codes that `word` has a bit for.
 #[inline(always)]
-fn keep<C: Index>(codes: &[C], word: u64, to: &mut [C; WORD]) {
+fn keep<C: Index>(codes: &[C], word: u64, to: &mut [C]) {
     let bytes = word.to_le_bytes();
-    for ((codes, to), byte) in codes.chunks(8).zip(to.as_chunks_mut::<8>().0).zip(bytes) {
+    for ((codes, to), byte) in codes.chunks(8).zip(to.chunks_mut(8)).zip(bytes) {
         for (bit, (code, to)) in codes.iter().zip(to).enumerate() {
             *to = code.if_kept(byte & 1 << bit != 0);
         }
