@@ -914,10 +914,11 @@ typedef struct crossdock_plugin_meta {
   }
 
 /* Both symbols are defined with it. */
+#ifndef __cplusplus
 #define CROSSDOCK_EXPORT __attribute__((visibility("default"), used))
-
-#ifdef __cplusplus
-/* Else a constant is its own file's. */
+#else
+#define CROSSDOCK_EXPORT __attribute__((used))
+/* In C++ a constant is visible in its own file alone unless it is declared so; GCC takes the visibility from here only. */
 extern __attribute__((visibility("default"))) const crossdock_plugin_entry crossdock_plugin_v1;
 extern __attribute__((visibility("default"))) const crossdock_plugin_meta crossdock_plugin_meta_v1;
 }

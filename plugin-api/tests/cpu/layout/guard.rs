@@ -57,3 +57,21 @@ fn an_exception_in_a_guarded_function_becomes_a_panic_s_words_or_the_answer_with
     let panicked = "9 9 a C++ exception was caught at the plugin's boundary 0\n";
     assert_eq!(said.unwrap(), format!("0 0 - 0\n{panicked}{panicked}7 7 - 0\n9, 7 unwound, 1 1\n"));
 }
+
+/// Both symbols, as an author in C++ defines them.
+const SYMBOLS: &str = r#"
+#include <crossdock.h>
+CROSSDOCK_EXPORT const crossdock_plugin_entry crossdock_plugin_v1 = {};
+CROSSDOCK_EXPORT const crossdock_plugin_meta crossdock_plugin_meta_v1 = {};
+"#;
+
+#[test]
+fn the_symbols_are_defined_in_c_plus_plus_without_a_warning() {
+    if !Language::Cpp.exists() {
+        writeln!(std::io::stderr(), "skipped: CROSSDOCK_EXPORT: no C++ compiler (CXX, c++)").unwrap();
+        return;
+    }
+    Language::Cpp
+        .check(&format!("#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\"\n{SYMBOLS}"))
+        .unwrap();
+}
