@@ -1,10 +1,13 @@
-//! Gives the library the name by which programs ask the loader for it: the version that a break bumps is in it, which is
-//! the minor one before 1.0.
+//! Gives the library the name by which programs ask the loader for it: the ABI's major version, which a break bumps, is in it.
 
 fn main() {
+    const HEADER: &str = "../plugin-api/include/crossdock.h";
     println!("cargo::rerun-if-changed=build.rs");
-    let major = std::env::var("CARGO_PKG_VERSION_MAJOR").unwrap_or_default();
-    let minor = std::env::var("CARGO_PKG_VERSION_MINOR").unwrap_or_default();
-    let version = if major == "0" { format!("0.{minor}") } else { major };
-    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcrossdock.so.{version}");
+    println!("cargo::rerun-if-changed={HEADER}");
+    let header = std::fs::read_to_string(HEADER).unwrap_or_default();
+    let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));
+    match major {
+        Some(major) => println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcrossdock.so.{major}"),
+        None => println!("cargo::error={HEADER} does not define CROSSDOCK_ABI_MAJOR"),
+    }
 }

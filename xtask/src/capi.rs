@@ -7,6 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 const LIBRARY: &str = "libcrossdock.so";
+const ABI_HEADER: &str = "plugin-api/include/crossdock.h";
 const HEADERS: [&str; 2] = ["plugin-api/include/crossdock.h", "capi/include/crossdock-host.h"];
 const PKG_CONFIG: &str = "capi/crossdock.pc.in";
 
@@ -52,12 +53,10 @@ fn lay_out(root: &Path, built: &Path, prefix: &Path, plugins: &[&String]) -> Res
     let (lib, include) = (folder("lib")?, folder("include")?);
     // The file under its version; as programs that were linked ask for it (the SONAME of capi/build.rs); as they are linked.
     let file = format!("{LIBRARY}.{}", version());
-    let parts: Vec<&str> = version().split('.').collect();
-    let soname = match parts.as_slice() {
-        ["0", minor, ..] => format!("{LIBRARY}.0.{minor}"),
-        [major, ..] => format!("{LIBRARY}.{major}"),
-        [] => LIBRARY.to_owned(),
-    };
+    let header = fs::read_to_string(root.join(ABI_HEADER)).context(ABI_HEADER)?;
+    let major = header.lines().find_map(|line| line.strip_prefix("#define CROSSDOCK_ABI_MAJOR "));
+    let soname =
+        format!("{LIBRARY}.{}", major.with_context(|| format!("{ABI_HEADER}: no CROSSDOCK_ABI_MAJOR"))?);
     install(&built.join(LIBRARY), &lib.join(&file))?;
     link(&file, &lib.join(&soname))?;
     link(&soname, &lib.join(LIBRARY))?;

@@ -76,13 +76,9 @@ fn output(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"))
 }
 
-/// Of this version.
+/// Of the ABI that the headers have.
 pub fn soname() -> String {
-    match env!("CARGO_PKG_VERSION").split('.').collect::<Vec<_>>()[..] {
-        ["0", minor, ..] => format!("libcrossdock.so.0.{minor}"),
-        [major, ..] => format!("libcrossdock.so.{major}"),
-        [] => unreachable!("a version has numbers"),
-    }
+    format!("libcrossdock.so.{}", crossdock_plugin_api::abi::ABI_MAJOR)
 }
 
 /// A folder `lib` in `folder` where programs that were linked find the library under its SONAME.
