@@ -16,6 +16,8 @@ const MAY_BE_LONG: &[&str] = &[
 /// Headers and layouts as they were released.
 const ON_RECORD: &str = "plugin-api/abi/released/";
 
+const ADDRESS: &str = "the project's address belongs into docs/address.md alone";
+
 /// What was left behind, or speaks of somebody's machine. Spelled in parts, so that this file does not hold them.
 const FOREIGN: &[(&str, &str)] = &[
     (concat!("/wo", "rk/"), "a path of one machine"),
@@ -28,6 +30,11 @@ const FOREIGN: &[(&str, &str)] = &[
     (concat!("to", "do!("), "an unfinished function"),
     (concat!("unimple", "mented!("), "an unfinished function"),
     (concat!("dbg", "!("), "a leftover of debugging"),
+    (concat!("github.com/cross", "dock"), ADDRESS),
+    (concat!("repository", ".workspace"), ADDRESS),
+    (concat!("repository", " = "), ADDRESS),
+    (concat!("homepage", " = "), ADDRESS),
+    (concat!("Repository", " = "), ADDRESS),
 ];
 
 /// A complaint for every file that is too long, and every line with a foreign word.
