@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
+use crossdock::discovery::Search;
 use crossdock::isolation::Which;
 use crossdock::memory::{Backend, BackendBuilder};
 use crossdock::{
@@ -46,7 +47,9 @@ impl PluginPaths {
 
     /// A host that looks there, for these.
     pub fn host(&self, policy: Policy) -> HostBuilder {
-        self.paths.iter().fold(Host::builder().policy(policy), |builder, path| builder.plugins(path))
+        let search = Search::usual().beside_executable();
+        let builder = Host::builder().search(search).policy(policy);
+        self.paths.iter().fold(builder, |builder, path| builder.plugins(path))
     }
 }
 

@@ -104,9 +104,9 @@ impl Search {
         Self::default()
     }
 
-    /// In [`PATH_VARIABLE`] and beside the executable.
+    /// In [`PATH_VARIABLE`].
     pub fn usual() -> Self {
-        Self { executable: std::env::current_exe().ok(), ..Self::default() }.environment_of_process()
+        Self::default().environment_of_process()
     }
 
     /// Adds a linked-in plugin.
@@ -141,6 +141,12 @@ impl Search {
 
     fn environment_in(mut self, environment: &Environment) -> Self {
         self.environment = environment.value(PATH_VARIABLE, |warning| self.warnings.push(warning));
+        self
+    }
+
+    /// Looks in the directory of this process's executable, for programs that are installed together with plugins.
+    pub fn beside_executable(mut self) -> Self {
+        self.executable = std::env::current_exe().ok();
         self
     }
 

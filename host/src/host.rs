@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use crossdock_memory_backend::{Backend, BackendBuilder, Leak, LedgerSnapshot, Trace};
 use crossdock_plugin_api::Device;
 
-use crate::discovery::{Candidate, Catalog, Search};
+use crate::discovery::{Candidate, Catalog, Origin, Search};
 use crate::error::{Error, Result};
 use crate::janitor;
 use crate::load::{Loaded, Refusal, Refused};
 use crate::metadata::{Metadata, MetadataError};
-use crate::policy::Policy;
+use crate::policy::{Policy, Which};
 use crate::traced::trace_from_environment;
 
 /// A host. Clones are the same one; two that were built apart share nothing but the images of plugin files that both
@@ -103,11 +103,25 @@ impl Host {
         if let Some(refused) = refused {
             return Error::Refused(refused);
         }
-        let names: Vec<_> = self.plugins().map(|m| m.name.as_str()).collect();
-        let known = if names.is_empty() { "none was found".to_string() } else { names.join(", ") };
+        let known = self.known();
         Error::usage(format!(
             "there is no plugin '{name}'; plugins: {known} (crossdock plugins --explain tells where was looked)"
         ))
+    }
+
+    fn known(&self) -> String {
+        let names: Vec<_> = self.plugins().map(|m| m.name.as_str()).collect();
+        if names.is_empty() { "none was found".to_string() } else { names.join(", ") }
+    }
+
+    /// Whether a plugin of this name was found as a file, though it may be refused.
+    fn is_file_of(&self, name: &str) -> bool {
+        self.0.catalog.candidates.iter().filter(|candidate| candidate.origin != Origin::Linked).any(
+            |candidate| match &candidate.metadata {
+                Ok(metadata) => metadata.name == name,
+                Err(_) => crate::load::inspect(candidate.who()).is_ok_and(|says| says.metadata.name == name),
+            },
+        )
     }
 
     pub(crate) fn threads(&self) -> usize {
@@ -186,7 +200,17 @@ impl HostBuilder {
         if self.backend.is_none() && self.trace.is_none() {
             self.trace = trace_from_environment()?;
         }
+        let isolated = match &self.policy.isolation.which {
+            Which::Named(names) => names.clone(),
+            _ => Vec::new(),
+        };
         let host = self.build_lenient();
+        if let Some(name) = isolated.iter().find(|name| !host.is_file_of(name)) {
+            return Err(Error::usage(format!(
+                "'{name}' is to be isolated, and there is no file of a plugin with this name; plugins: {}",
+                host.known()
+            )));
+        }
         let catalog = &host.0.catalog;
         if let Some(refused) = catalog.candidates.iter().find_map(Candidate::refused_though_given) {
             return Err(Error::Refused(refused));

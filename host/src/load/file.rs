@@ -92,7 +92,8 @@ impl PluginFile {
         needs::check_build(&metadata, &self.policy)?;
         needs::check_needs(&needs, &self.policy)?;
         let entry_bytes = checks::check_entry_of_file(entry)?;
-        if self.policy.isolation.which.includes(&metadata.name) {
+        let sha256 = fingerprint.as_ref().map(|fingerprint| &fingerprint.sha256);
+        if self.policy.isolation.which.includes(&metadata.name, sha256) {
             // What it does when it is loaded, it does to another process.
             return Ok(Checked::isolated(self.who(), metadata, content, self.policy.isolation.clone()));
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crossdock_isolation::Program;
 
+use crate::hash::Sha256;
+
 /// Which plugins run in processes of their own, and how.
 #[derive(Clone, Debug)]
 pub struct Isolation {
@@ -27,6 +29,8 @@ pub enum Which {
     None,
     /// Those of these names.
     Named(Vec<String>),
+    /// Every one but those whose files have these hashes.
+    AllBut(Vec<Sha256>),
     /// Every one.
     All,
 }
@@ -48,20 +52,24 @@ impl Which {
         }
     }
 
-    /// Those of either.
+    /// Those of either; where one has exceptions and the other names, every one.
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::All, _) | (_, Self::All) => Self::All,
             (Self::None, which) | (which, Self::None) => which,
             (Self::Named(a), Self::Named(b)) => Self::Named(a.into_iter().chain(b).collect()),
+            (Self::AllBut(a), Self::AllBut(b)) => {
+                Self::AllBut(a.into_iter().filter(|hash| b.contains(hash)).collect())
+            }
+            _ => Self::All,
         }
     }
 
-    /// Whether the plugin of this name is.
-    pub fn includes(&self, name: &str) -> bool {
+    /// Whether the plugin of this name is, whose file has this hash where that is known.
+    pub fn includes(&self, name: &str, sha256: Option<&Sha256>) -> bool {
         match self {
             Self::None => false,
             Self::Named(names) => names.iter().any(|known| known == name),
+            Self::AllBut(hashes) => !sha256.is_some_and(|sha256| hashes.contains(sha256)),
             Self::All => true,
         }
     }

@@ -67,7 +67,8 @@ impl Policy {
     /// and are checked and loaded there.
     pub(crate) fn asks_for_bytes(&self) -> bool {
         let hashes = |allow: &Vec<Allowed>| allow.iter().any(|entry| matches!(entry, Allowed::Hash(_)));
-        self.require_signature || self.lock.is_some() || self.allow.as_ref().is_some_and(hashes)
+        let exceptions = matches!(self.isolation.which, Which::AllBut(_));
+        exceptions || self.require_signature || self.lock.is_some() || self.allow.as_ref().is_some_and(hashes)
     }
 }
 

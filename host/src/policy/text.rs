@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::document::{self, PolicyError};
 use super::{Allowed, Isolation, Key, Lock, Policy, Which};
+use crate::hash::Sha256;
 use crate::refusal::Refusal;
 
 /// The file as it is written.
@@ -22,6 +23,7 @@ struct Written {
     deny_toolchains: Vec<String>,
     lock: Option<PathBuf>,
     isolate: Vec<String>,
+    isolate_all_but: Option<Vec<Sha256>>,
     isolate_program: Option<PathBuf>,
     isolate_silence_seconds: Option<u64>,
     isolate_cgroup: Option<PathBuf>,
@@ -42,6 +44,11 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         }
         _ => {}
     }
+    let which = match (Which::of(written.isolate), written.isolate_all_but) {
+        (which, None) => which,
+        (Which::None, Some(hashes)) => Which::AllBut(hashes),
+        _ => return contradiction("isolate and isolate_all_but are both given, expected one of them"),
+    };
     let folder = file.parent().unwrap_or(Path::new(""));
     Ok(Policy {
         file: Some(file.to_path_buf()),
@@ -54,7 +61,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         lock: written.lock.map(|path| lock(&folder.join(path))).transpose()?,
         crashes: None,
         isolation: Isolation {
-            which: Which::of(written.isolate),
+            which,
             program: written.isolate_program.map(|path| Program::command(folder.join(path))),
             silence: silence(written.isolate_silence_seconds),
             cgroup: written.isolate_cgroup.map(|path| folder.join(path)),

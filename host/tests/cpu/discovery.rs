@@ -66,6 +66,20 @@ fn beside_the_executable_only_our_own_file_names_count() {
     assert_eq!(catalog.candidates.len(), 1);
 }
 
+/// What lies beside a program is no plugin of it unless the program says so.
+#[test]
+fn the_executable_s_directory_is_looked_at_by_those_who_ask() {
+    let beside = std::env::current_exe().unwrap().with_file_name("libcrossdock_beside_test_plugin.so");
+    let made = temporary();
+    std::fs::rename(plugin(made.path(), "x.so", "beside"), &beside)
+        .or_else(|_| std::fs::copy(made.path().join("x.so"), &beside).map(drop))
+        .unwrap();
+    let found = |search: Search| chosen(&search.run()).iter().any(|(_, name)| name == "beside");
+    let (usual, asked) = (found(Search::usual()), found(Search::usual().beside_executable()));
+    std::fs::remove_file(&beside).unwrap();
+    assert_eq!((usual, asked), (false, true));
+}
+
 #[test]
 fn a_file_that_is_found_twice_is_one_candidate() {
     let root = temporary();

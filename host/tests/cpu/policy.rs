@@ -56,6 +56,38 @@ fn mistakes_in_a_policy_are_errors_with_the_file_and_the_line() {
     let key = complaint("require_signature = true\nkeys = ['RWnonsense']");
     assert!(key.contains("line 2") && key.contains("RWnonsense"), "{key}");
     assert!(complaint("libraries = 'a.so'").contains("line 1"));
+    let both = complaint(&format!("isolate = ['a']\nisolate_all_but = ['{}']", Sha256::of(b"")));
+    assert!(both.contains("expected one of them"), "{both}");
+}
+
+/// A typing mistake would isolate nothing, and say nothing.
+#[test]
+fn a_name_to_isolate_that_no_file_of_a_plugin_has_is_an_error() {
+    let directory = temporary();
+    let plugin = c_plugin(directory.path(), "a.so", &[]);
+    let name = crossdock::load::inspect(&plugin).unwrap().metadata.name;
+    let build = |isolated: &str| {
+        let policy = Policy::clone(&policy(directory.path(), &format!("isolate = ['{isolated}']")).unwrap());
+        let search = Search::nowhere().given(&plugin).linked(crate::common::mini::linked());
+        Host::builder().search(search).policy(policy).build()
+    };
+    assert!(build(&name).is_ok() && build("*").is_ok());
+    for wrong in ["typo", "mini"] {
+        let error = build(wrong).err().unwrap().to_string();
+        assert!(error.contains(&format!("'{wrong}' is to be isolated")) && error.contains(&name), "{error}");
+    }
+}
+
+#[test]
+fn all_but_files_of_some_hashes_can_be_isolated() {
+    let directory = temporary();
+    let (here, apart) = (c_plugin(directory.path(), "a.so", &[]), c_plugin(directory.path(), "b.so", &[]));
+    let text = format!("isolate_all_but = ['{}']", sha256(&here));
+    let which = policy(directory.path(), &text).unwrap().isolation.which.clone();
+    assert!(!which.includes("a", Some(&sha256(&here))));
+    assert!(which.includes("a", Some(&Sha256::of(b"another file"))) && which.includes("a", None));
+    assert_eq!(sha256(&here) == sha256(&apart), !which.includes("b", Some(&sha256(&apart))));
+    assert!(loads(&here, &policy(directory.path(), &text).unwrap()));
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn the_policy_on_the_page_is_one_and_has_every_key() {
     assert_eq!(policy.libraries, ["libzstd.so.1"]);
     assert_eq!(policy.deny_toolchains, ["rustc 1.90"]);
     let isolation = &policy.isolation;
-    assert!(isolation.which.includes("dlpack") && !isolation.which.includes("arrow-ipc"));
+    assert!(isolation.which.includes("dlpack", None) && !isolation.which.includes("arrow-ipc", None));
     assert_eq!(isolation.program.as_ref().unwrap().path, Path::new("/usr/bin/crossdock"));
     assert_eq!(isolation.silence, Some(Duration::from_secs(60)));
     assert_eq!(isolation.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/system.slice/my.service")));

@@ -381,7 +381,7 @@ fn a_policy_says_which_plugins_are_isolated() {
         std::fs::write(&policy, text).unwrap();
         let policy = crossdock::Policy::from_file(&policy).unwrap();
         let which = policy.isolation.which;
-        (which.includes("arrow-ipc"), which.includes("dlpack"))
+        (which.includes("arrow-ipc", None), which.includes("dlpack", None))
     };
     assert_eq!(is_isolated(""), (false, false));
     assert_eq!(is_isolated("isolate = [\"arrow-ipc\"]"), (true, false));
