@@ -15,6 +15,25 @@ use super::terminal::{self, Progress, complain};
 use crate::answer::{Failure, answer};
 use crate::{cut_short, text};
 
+/// What `--columns` names.
+#[derive(Clone, Debug, PartialEq)]
+struct ColumnNames(Vec<String>);
+
+impl ColumnNames {
+    fn parse(text: &str) -> Result<Self, std::convert::Infallible> {
+        let (mut names, mut name, mut letters) = (Vec::new(), String::new(), text.chars().peekable());
+        while let Some(letter) = letters.next() {
+            match (letter, letters.peek()) {
+                (',', _) => names.push(std::mem::take(&mut name)),
+                ('\\', Some(&(',' | '\\'))) => name.extend(letters.next()),
+                _ => name.push(letter),
+            }
+        }
+        names.push(name);
+        Ok(Self(names))
+    }
+}
+
 #[derive(Args)]
 #[command(after_help = "\
 IN is recognised by its first bytes, then by its ending; OUT by its ending; --from and --to say otherwise. '-' is standard
@@ -53,9 +72,9 @@ pub struct Convert {
     /// Sends every batch out through this plugin or format and back in. May be given several times
     #[arg(long, value_name = "PLUGIN")]
     via: Vec<String>,
-    /// Only these columns, in this order
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    columns: Option<Vec<String>>,
+    /// Only these columns, in this order, with commas between them; \, is a comma of a name and \\ a backslash
+    #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
+    columns: Option<ColumnNames>,
     /// What to do with nulls in formats that have none: error, or data and mask
     #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
     nulls: Option<String>,
@@ -134,7 +153,7 @@ impl Convert {
         if let Some(name) = self.to {
             conversion = conversion.to(name);
         }
-        if let Some(columns) = self.columns {
+        if let Some(ColumnNames(columns)) = self.columns {
             conversion = conversion.columns(columns);
         }
         for name in self.via {
@@ -207,4 +226,25 @@ fn json_report(report: &Report, leaks: &[Leak], host: &Host) -> serde_json::Valu
         "peak_account_bytes": peak,
         "leaks": leaks.iter().map(leak).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ColumnNames;
+
+    #[test]
+    fn names_of_columns_may_have_commas_and_backslashes() {
+        for (text, names) in [
+            ("a,b", &["a", "b"][..]),
+            (r"a\,b,c", &["a,b", "c"]),
+            (r"a\\,b", &[r"a\", "b"]),
+            (r"a\b,", &[r"a\b", ""]),
+            (r"a\", &[r"a\"]),
+        ] {
+            assert_eq!(
+                ColumnNames::parse(text),
+                Ok(ColumnNames(names.iter().map(|&n| n.to_owned()).collect()))
+            );
+        }
+    }
 }

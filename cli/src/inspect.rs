@@ -7,22 +7,24 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use crossdock::api::Device;
 use crossdock::api::encoded::blob;
-use crossdock::load::{PluginFile, Signature};
-use crossdock::metadata::{Metadata, Needs};
+use crossdock::load::{PluginFile, Refusal, Signature};
+use crossdock::metadata::{Metadata, MetadataError, Needs};
 use crossdock::printable;
 use serde_json::json;
 
 use crate::answer::{Failure, answer};
-use crate::{inspect_tree, options};
+use crate::{inspect_table, inspect_tree, options};
 
 #[derive(Args)]
 #[command(after_help = "\
 Of a plugin it shows what the file says of itself, what would be loaded with it, its hash and its signature, without running it, and
 whether it would be loaded here. Of an encoded array it shows each node: its encoding, values, bytes of metadata, bytes of each
-buffer, the plugin that decodes it, and its type; with --device also where and how. For that plugins are loaded;
---plugins says where to look for them.")]
+buffer, the plugin that decodes it, and its type; with --device also where and how. Of a table it shows the format, the plugin that
+reads it, and its columns. For trees and tables plugins are loaded; --plugins says where to look for them.
+
+--json prints of a table: format, plugin, columns (each with name, type, nullable, metadata), metadata.")]
 pub struct Inspect {
-    /// A plugin's file, or an encoded array
+    /// A plugin's file, an encoded array, or a table
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -49,8 +51,17 @@ impl Inspect {
         if is_tree(&self.file) {
             return answer(&inspect_tree::of_file(&self.file, &self.plugins, self.device, self.json)?);
         }
-        let inspection = PluginFile::under(&self.file, self.plugins.policy()?.into()).inspect();
-        let inspection = inspection.map_err(|refused| crossdock::Error::Refused(refused.into()))?;
+        let inspection = match PluginFile::under(&self.file, self.plugins.policy()?.into()).inspect() {
+            Ok(inspection) => inspection,
+            Err(refused) => {
+                if matches!(refused.reason, Refusal::Metadata(MetadataError::NotElf))
+                    && let Some(table) = inspect_table::of_file(&self.file, &self.plugins, self.json)?
+                {
+                    return answer(&table);
+                }
+                return Err(crossdock::Error::Refused(refused.into()).into());
+            }
+        };
         let refusal = inspection.refusal.map(|reason| (reason.id(), reason.to_string()));
         if self.json {
             let mut out = json_metadata(&inspection.metadata);

@@ -7,6 +7,7 @@ mod convert;
 mod cut_short;
 mod devices;
 mod inspect;
+mod inspect_table;
 mod inspect_tree;
 mod interrupt;
 mod lock;

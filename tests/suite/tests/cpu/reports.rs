@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use arrow_array::{ArrayRef, Int8Array, RecordBatch};
+use arrow_ipc::writer::FileWriter;
 use crossdock::Host;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
@@ -199,4 +201,45 @@ fn calls_are_recorded_where_an_option_or_the_environment_says() {
     assert_eq!(out.status.code(), Some(1), "{error}");
     assert!(error.contains("cannot record calls in '/none/such/trace.json'"), "{error}");
     assert!(!at("out.arrow").exists());
+}
+
+#[test]
+fn inspect_says_what_a_table_s_file_is() {
+    let sample = sample();
+    let table = json(&["inspect", "--json", text(&sample)]);
+    assert_eq!((&table["format"], &table["plugin"]), (&"arrow-ipc-file".into(), &"arrow-ipc".into()));
+    let columns = table["columns"].as_array().unwrap();
+    assert_eq!(
+        (columns.len(), &columns[11]["name"], &columns[11]["type"]),
+        (21, &"tailnum".into(), &"Utf8".into())
+    );
+    assert_documented("inspect", &table);
+    let out = crossdock(&["inspect", text(&sample)]);
+    let shown = String::from_utf8(out.stdout).unwrap();
+    assert!(
+        shown.starts_with("format       arrow-ipc-file\nread by      arrow-ipc\ncolumns      year: Int16\n"),
+        "{shown}"
+    );
+    // What nobody recognises is still no plugin.
+    let out = crossdock(&["inspect", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
+    assert!(String::from_utf8_lossy(&out.stderr).contains("not-elf"), "{out:?}");
+}
+
+#[test]
+fn columns_whose_names_have_commas_can_be_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (written, chosen) = (path("written.arrow"), path("chosen.arrow"));
+    let names = ["a,b", "a", "b\\"];
+    let column = |name: &str| (name.to_owned(), Arc::new(Int8Array::from(vec![1])) as ArrayRef);
+    let batch = RecordBatch::try_from_iter(names.map(column)).unwrap();
+    let mut file = FileWriter::try_new(std::fs::File::create(&written).unwrap(), &batch.schema()).unwrap();
+    file.write(&batch).unwrap();
+    file.finish().unwrap();
+    let out = crossdock(&["convert", text(&written), text(&chosen), "-q", "--columns", r"b\\,a\,b"]);
+    assert!(out.status.success(), "{out:?}");
+    let columns = json(&["inspect", "--json", text(&chosen)])["columns"].clone();
+    let got: Vec<_> =
+        columns.as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap()).collect();
+    assert_eq!(got, ["b\\", "a,b"]);
 }

@@ -1,0 +1,47 @@
+//! What a table's file is, for `crossdock inspect`.
+
+use std::path::Path;
+
+use crossdock::api::CancelFlag;
+use crossdock::source::Input;
+use crossdock::{ReadOptions, Result, printable};
+use serde_json::json;
+
+use super::options;
+
+/// The format, the plugin that reads it, and the columns; `None` where no plugin recognises it. The rows are not read.
+pub fn of_file(path: &Path, plugins: &options::PluginPaths, as_json: bool) -> Result<Option<String>> {
+    let session = plugins.host(plugins.policy()?).build_lenient().session().open()?;
+    let input = Input::open(path, &CancelFlag::new())?;
+    if session.recognise(&input, None).is_err() {
+        return Ok(None);
+    }
+    let reader = session.read(input, &ReadOptions::default())?;
+    let (plugin, schema) = (reader.plugin(), reader.schema());
+    if as_json {
+        let column = |field: &std::sync::Arc<arrow_schema::Field>| {
+            let (name, data_type) = (field.name(), field.data_type().to_string());
+            json!({ "name": name, "type": data_type, "nullable": field.is_nullable(), "metadata": pairs(field.metadata()) })
+        };
+        let columns: Vec<_> = schema.fields().iter().map(column).collect();
+        let out = json!({
+            "format": reader.format(),
+            "plugin": plugin.name(),
+            "columns": columns,
+            "metadata": pairs(schema.metadata()),
+        });
+        return Ok(Some(out.to_string()));
+    }
+    let mut text = format!("{:<12} {}\n{:<12} {}\n", "format", reader.format(), "read by", plugin.name());
+    for (i, field) in schema.fields().iter().enumerate() {
+        let nulls = if field.is_nullable() { "" } else { ", no nulls" };
+        let head = if i == 0 { "columns" } else { "" };
+        let column = format!("{}: {}{nulls}", field.name(), field.data_type());
+        text += &format!("{head:<12} {}\n", printable(&column));
+    }
+    Ok(Some(text))
+}
+
+fn pairs(metadata: &arrow_schema::Metadata) -> serde_json::Value {
+    metadata.iter().map(|(key, value)| (key.to_string(), json!(value.to_string()))).collect()
+}
