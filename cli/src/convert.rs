@@ -75,6 +75,9 @@ pub struct Convert {
     /// Only these columns, in this order, with commas between them; \, is a comma of a name and \\ a backslash
     #[arg(long, value_name = "NAMES", value_parser = ColumnNames::parse)]
     columns: Option<ColumnNames>,
+    /// Reads IN and never maps it: others may then write to it or cut it short meanwhile, in return for a copy
+    #[arg(long)]
+    no_map: bool,
     /// What to do with nulls in formats that have none: error, or data and mask
     #[arg(long, value_name = "HOW", value_parser = ["error", "mask"])]
     nulls: Option<String>,
@@ -130,6 +133,7 @@ impl Convert {
             "-" => Input::stdin(&cancel)?,
             path => Input::open(path, &cancel)?,
         };
+        let input = if self.no_map { input.without_mapping() } else { input };
         let output = match self.output.as_str() {
             "-" => Output::stdout(&cancel)?,
             path => Output::create(path, &cancel)?,

@@ -38,13 +38,13 @@ fn given(source: &Bound<'_, PyAny>) -> PyResult<Given> {
     })
 }
 
-pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>) -> PyResult<Table> {
+pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
     let py = source.py();
     let (session, flag) = with_flag(shared);
     let table = match given(source)? {
         Given::Path(path) => {
             let long = is_long(&path);
-            let read = || HostTable::from_ipc_input(&session, Input::open(path, &flag)?);
+            let read = || HostTable::from_ipc_input(&session, open(path, &flag, map)?);
             if long { interruptible(py, &flag, read) } else { detached(py, read) }
         }
         Given::Bytes(source) => {
@@ -53,6 +53,11 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>) -> PyResult<Tab
         }
     };
     Ok(Table::new(table?, shared.clone()))
+}
+
+fn open(path: PathBuf, flag: &CancelFlag, map: bool) -> crossdock::Result<Input> {
+    let input = Input::open(path, flag)?;
+    Ok(if map { input } else { input.without_mapping() })
 }
 
 /// Whether a path is read for long: a large file, or what is no file, and may have nothing to read for now.
@@ -69,6 +74,7 @@ pub fn read(
     shared: &Arc<Shared>,
     path: PathBuf,
     format: Option<String>,
+    map: bool,
     progress: Option<&Bound<'_, PyAny>>,
     of: BTreeMap<String, String>,
 ) -> PyResult<Table> {
@@ -76,7 +82,7 @@ pub fn read(
     let progress = Progress::new(progress)?;
     let read = ReadOptions { from: format, options: options(of), progress: progress.listener(&flag) };
     let result = interruptible(py, &flag, || {
-        HostTable::from_reader(&session, session.read(Input::open(path, &flag)?, &read)?)
+        HostTable::from_reader(&session, session.read(open(path, &flag, map)?, &read)?)
     });
     Ok(Table::new(progress.end(result)?, shared.clone()))
 }

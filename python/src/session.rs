@@ -223,22 +223,25 @@ impl Session {
         crate::encoded::encoded(py, &self.shared()?, obj)
     }
 
-    /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end.
-    fn read_ipc(&self, source: &Bound<'_, PyAny>) -> PyResult<Table> {
-        crate::files::read_ipc(&self.shared()?, source)
+    /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end. A file is mapped where that saves a
+    /// copy: with `map=False` it is read instead.
+    #[pyo3(signature = (source, *, map=true))]
+    fn read_ipc(&self, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
+        crate::files::read_ipc(&self.shared()?, source, map)
     }
 
-    /// A file of any format that a plugin reads, recognised by its bytes unless `format` says which.
-    #[pyo3(signature = (path, format=None, *, progress=None, **options))]
+    /// A file of any format that a plugin reads, recognised by its bytes unless `format` says which. `map` as for `read_ipc`.
+    #[pyo3(signature = (path, format=None, *, map=true, progress=None, **options))]
     fn read(
         &self,
         py: Python<'_>,
         path: PathBuf,
         format: Option<String>,
+        map: bool,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<BTreeMap<String, String>>,
     ) -> PyResult<Table> {
-        crate::files::read(py, &self.shared()?, path, format, progress, options.unwrap_or_default())
+        crate::files::read(py, &self.shared()?, path, format, map, progress, options.unwrap_or_default())
     }
 
     /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h

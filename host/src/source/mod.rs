@@ -48,6 +48,15 @@ impl Input {
         Ok(Self::Pipe(Arc::new(PipeSource::new(file, name, cancel.clone()))))
     }
 
+    /// The same input, whose file is read and never mapped: a file that is cut short is then an error, and not a signal that ends
+    /// the process, in return for a copy.
+    pub fn without_mapping(self) -> Self {
+        if let Self::File(file) = &self {
+            file.leave_unmapped();
+        }
+        self
+    }
+
     /// Standard input: a regular file that stands at its start is taken for one, anything else is read in order.
     pub fn stdin(cancel: &CancelFlag) -> Result<Self> {
         let what = "cannot read standard input";

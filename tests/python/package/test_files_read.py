@@ -180,3 +180,17 @@ def test_a_progress_function_that_raises_ends_the_work(session, path):
 
     with pytest.raises(LookupError, match="seen enough"):
         session.read(path, progress=refuse)
+
+
+@pytest.mark.parametrize("method", ["read_ipc", "read"])
+def test_a_file_that_is_not_mapped_may_be_cut_short_after_it_was_read(tmp_path, method):
+    path = tmp_path / "numbers.arrow"
+    expected = pa.table({"x": range(100_000)})
+    with pa.ipc.new_file(path, expected.schema) as file:
+        file.write_table(expected)
+    with cd.Session() as session:
+        table = getattr(session, method)(path, map=False)
+        os.truncate(path, 100)
+        assert table.to_pyarrow() == expected
+        with pytest.raises(cd.DataError):
+            getattr(session, method)(path, map=False)

@@ -243,3 +243,14 @@ fn columns_whose_names_have_commas_can_be_chosen() {
         columns.as_array().unwrap().iter().map(|column| column["name"].as_str().unwrap()).collect();
     assert_eq!(got, ["b\\", "a,b"]);
 }
+
+#[test]
+fn a_file_that_is_not_mapped_is_converted_to_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (sample, mapped, read) = (sample(), folder.path().join("a.arrow"), folder.path().join("b.arrow"));
+    for (output, more) in [(&mapped, None), (&read, Some("--no-map"))] {
+        let arguments = ["convert", text(&sample), text(output), "-q"];
+        assert!(crossdock(&[&arguments[..], more.as_slice()].concat()).status.success());
+    }
+    assert!(std::fs::read(mapped).unwrap() == std::fs::read(read).unwrap());
+}
