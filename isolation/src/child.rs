@@ -167,7 +167,7 @@ impl Child {
 
     /// A message in which arrays on the process's device stay there.
     pub fn outgoing(&self) -> Outgoing {
-        Outgoing::to(self.desk.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>))
+        Outgoing::to_plugin(self.desk.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>))
     }
 
     /// Asks it, and waits for its answer, or for the end of the call or of the process.

@@ -310,7 +310,7 @@ impl Desk {
                     ..CallSettings::new(device)
                 };
                 let batch = call.enter(|call| by.host.decode(call, tree))?;
-                let mut files = Outgoing::to(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>));
+                let mut files = Outgoing::to_plugin(self.rooms.clone().map(|rooms| rooms as Arc<dyn Lender>));
                 let batch = import_batch(batch, &schema, &by.memory)?;
                 let message = BatchParts::write(batch, &by.streams, &mut files)?;
                 let rooms = files.rooms().to_vec();

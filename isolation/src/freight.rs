@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Schema, SchemaRef};
-use crossdock_arrays::layout::{BufferKind, Layout, layout};
+use crossdock_arrays::layout::{BufferKind, ChildRule, Layout, layout};
 use crossdock_arrays::{DeviceArray, DeviceBatch, import_field_ref, import_schema};
-use crossdock_memory::{Buffer, ForeignOwner, Ready, Stream};
+use crossdock_memory::{Buffer, ForeignOwner, HostView, Ready, Stream};
 use crossdock_plugin_api::encoded::blob::schema;
 use crossdock_plugin_api::{
     Device, EncodedArray, EncodedNode, Error, LogicalType, NodeParts, Owned, Result, abi,
@@ -89,9 +89,18 @@ impl BatchParts {
     pub fn write(mut batch: DeviceBatch, streams: &Streams, to: &mut Outgoing) -> Result<Self> {
         let stream = streams.of(batch.device());
         batch.resolve_sizes(stream)?;
-        if is_small_part(&batch, stream)? {
+        let is_part = match to.takes_files() {
+            true => is_small_part(&batch, stream)?,
+            false => batch.columns().iter().any(has_other_rows),
+        };
+        if is_part {
             batch = batch.compact(stream)?;
         }
+        let mut views = Vec::new();
+        for column in batch.columns() {
+            views_of(column, stream, to, &mut views)?;
+        }
+        to.only(views.iter().map(|view| &**view));
         let mut arrays = Vec::new();
         for column in batch.columns() {
             write_array(column, stream, to, &mut arrays)?;
@@ -117,21 +126,39 @@ impl BatchParts {
     }
 }
 
-/// Whether most of what its buffers have belongs to other rows, as in a slice: that would be copied with every such slice. What lies
-/// in a mapping is not copied at all.
+/// The bytes of all buffers in host memory.
+fn views_of<'a>(
+    array: &'a DeviceArray,
+    stream: &Stream,
+    to: &Outgoing,
+    views: &mut Vec<HostView<'a>>,
+) -> Result<()> {
+    for buffer in
+        array.buffers().iter().flatten().filter(|buffer| is_of_the_host(buffer) && !to.takes(buffer.device()))
+    {
+        views.push(buffer.host_view(stream)?);
+    }
+    array.children().iter().chain(array.dictionary()).try_for_each(|child| views_of(child, stream, to, views))
+}
+
+/// Bytes of an array's first buffer after the validity: how many its rows have, and how many there are; `None` where it has no such.
+fn own_and_all(array: &DeviceArray) -> Option<(usize, usize, &Buffer)> {
+    let layout = array.layout();
+    let bits = match layout.buffers().first()? {
+        BufferKind::Bits => 1,
+        BufferKind::Fixed { bytes: width } | BufferKind::Offsets { width } => 8 * width,
+        BufferKind::Views => 128,
+        _ => return None,
+    };
+    let buffer = array.buffers().get(usize::from(layout.has_validity))?.as_ref()?;
+    Some(((array.len() + 1).saturating_mul(bits) / 8, buffer.len().unwrap_or(0), buffer))
+}
+
+/// Whether most of what its buffers have belongs to other rows, as in a slice: that would be copied with every such slice. What goes
+/// to the host in a file that is mapped is not copied at all.
 fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     const WORTH_IT: usize = 64 << 10;
-    for column in batch.columns() {
-        let layout = column.layout();
-        let bits = match layout.buffers().first() {
-            Some(BufferKind::Bits) => 1,
-            Some(BufferKind::Fixed { bytes: width } | BufferKind::Offsets { width }) => 8 * width,
-            Some(BufferKind::Views) => 128,
-            _ => continue,
-        };
-        let Some(Some(buffer)) = column.buffers().get(usize::from(layout.has_validity)) else { continue };
-        let own = (column.len() + 1).saturating_mul(bits) / 8;
-        let all = buffer.len().unwrap_or(0);
+    for (own, all, buffer) in batch.columns().iter().filter_map(own_and_all) {
         if all <= own.saturating_mul(2).saturating_add(WORTH_IT) {
             continue;
         }
@@ -140,6 +167,14 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Whether its buffers have other rows, which whoever gets them would see.
+fn has_other_rows(array: &DeviceArray) -> bool {
+    const PADDING: usize = 64;
+    let more = own_and_all(array).is_some_and(|(own, all, _)| all > own + PADDING);
+    let below = || matches!(array.layout().child_rule, ChildRule::SameRows | ChildRule::Times(_));
+    more || array.offset() > 0 || (below() && array.children().iter().any(has_other_rows))
 }
 
 fn is_of_the_host(buffer: &Buffer) -> bool {
@@ -304,7 +339,7 @@ fn read_buffer(record: &BufferRecord, from: &Incoming) -> Result<Owned<abi::Enco
 /// The array with all that it has in host memory where other processes can see it, so that it goes there any number of times and
 /// is copied once.
 pub fn share(array: EncodedArray) -> Result<EncodedArray> {
-    let mut to = Outgoing::default();
+    let mut to = Outgoing::to_plugin(None);
     let tree = TreeParts::write(array.root()?, &mut to)?;
     let files = Incoming::of_this_process(to.into_files()?)?;
     let mut shared = array;
@@ -397,6 +432,47 @@ pub(crate) mod tests {
             assert_eq!(bytes, 8 * ROWS as u64, "it goes on as the file that it lies in");
             assert_eq!(first_difference(&slice, &again, &stream).unwrap(), None);
         }
+    }
+
+    /// How many bytes a plugin gets to see of what is sent to it.
+    fn shown_to_a_plugin(batch: &DeviceBatch, stream: &Stream) -> u64 {
+        let mut to = Outgoing::to_plugin(None);
+        let streams = Streams::new(stream.clone(), None);
+        BatchParts::write(batch.clone(), &streams, &mut to).unwrap();
+        let files = to.into_files().unwrap().into_iter().map(std::fs::File::from);
+        files.map(|file| file.metadata().unwrap().len()).sum()
+    }
+
+    #[test]
+    fn a_plugin_gets_no_more_of_a_file_than_what_is_sent_to_it() {
+        let host = TestHost::new();
+        let stream = host.stream(Device::CPU);
+        // What another plugin sent: whole, it goes on as it came.
+        let (_, arrived) = sent(&numbers(&stream), &stream);
+        assert_eq!(shown_to_a_plugin(&arrived, &stream), 8 * ROWS as u64);
+        for (at, rows) in [(0, 1000), (ROWS / 2, ROWS / 2), (1, ROWS - 1)] {
+            let shown = shown_to_a_plugin(&arrived.slice(at, rows).unwrap(), &stream);
+            assert!(
+                shown <= 8 * ROWS as u64 && (rows > 1000 || shown <= 8 * rows as u64 + 64),
+                "{shown} of {rows}"
+            );
+        }
+        // A user's file, of which the batch is a part.
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &[7; 4 * 4096]).unwrap();
+        let mapping = Mapping::of(Arc::new(file)).unwrap().unwrap();
+        let owner = ForeignOwner::new(mapping.clone());
+        let part = &mapping.bytes()[4096..4096 + 800];
+        let address = part.as_ptr().addr() as u64;
+        // SAFETY: bytes of the mapping, which the owner keeps.
+        let values = unsafe { Buffer::foreign(&owner, Device::CPU, address, Some(800), Ready::Now) };
+        let buffers = vec![None, Some(values)];
+        let column =
+            DeviceArray::try_new(DataType::UInt64, 100, 0, Some(0), buffers, Vec::new(), None).unwrap();
+        let schema = Schema::new(vec![Field::new("number", DataType::UInt64, false)]);
+        let batch = DeviceBatch::try_new(Arc::new(schema), 100, vec![column]).unwrap();
+        assert_eq!(shown_to_a_plugin(&batch, &stream), 800);
+        assert_eq!(sent(&batch, &stream).0, 4 * 4096, "to the host the file goes");
     }
 
     /// Rooms on the test device, one after the other.

@@ -25,6 +25,8 @@ pub struct Mapping {
 /// A file that is mapped.
 pub struct OpenFile {
     file: Arc<File>,
+    /// Whether it holds what was sent once, and not what a user keeps in it.
+    pub of_a_message: bool,
     _kept: Option<Kept>,
 }
 
@@ -132,7 +134,13 @@ impl Mapping {
     /// Maps a file; `None` where it has no bytes, or cannot be mapped.
     pub fn of(file: Arc<File>) -> io::Result<Option<Arc<Self>>> {
         let mapping = Self::map(&file)?;
-        Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, _kept: None }))))
+        Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, of_a_message: false, _kept: None }))))
+    }
+
+    /// The same for one that this process made, to send it.
+    pub fn of_a_message(file: File) -> io::Result<Option<Arc<Self>>> {
+        let (mapping, file) = (Self::map(&file)?, Arc::new(file));
+        Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, of_a_message: true, _kept: None }))))
     }
 
     /// The same for one that came from another process, of which there may be many: from one that is not trusted, as many as it is
@@ -143,7 +151,8 @@ impl Mapping {
             mapping.counted = counted;
             mapping
         });
-        let open = || Some(OpenFile { _kept: Some(Kept::one_more()?), file: Arc::new(file) });
+        let open =
+            || Some(OpenFile { _kept: Some(Kept::one_more()?), of_a_message: true, file: Arc::new(file) });
         Ok(mapping.map(|mapping| mapping.listed(open())))
     }
 
@@ -180,12 +189,12 @@ impl Mapping {
         Ok(mappings().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
     }
 
-    /// The open file that these bytes lie in, and from which of its bytes on.
-    pub fn file_around(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64)> {
+    /// The open file that these bytes lie in, from which of its bytes on, and how many it has.
+    pub fn file_around(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64, u64)> {
         let mapping = mappings().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
         let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
         let is_in = offset.checked_add(bytes.len())? <= mapping.bytes;
-        mapping.file.clone().filter(|_| is_in).map(|file| (file, offset as u64))
+        mapping.file.clone().filter(|_| is_in).map(|file| (file, offset as u64, mapping.bytes as u64))
     }
 
     /// All of the file.

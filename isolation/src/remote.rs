@@ -172,7 +172,7 @@ impl Importer for Remote {
         options: &Options,
     ) -> Result<Box<dyn BatchStream>> {
         let Input::Source(source) = input else { return Err(no_capsules()) };
-        let mut files = Outgoing::default();
+        let mut files = Outgoing::to_plugin(None);
         let (input, source) = handed(&self.at.child, source, &mut files)?;
         let parts = self.at.child.call(call);
         let order = Order::Open {
@@ -321,7 +321,7 @@ impl Encoding for Remote {
 }
 
 fn tree_of(node: EncodedNode<'_>) -> Result<(TreeParts, Outgoing)> {
-    let mut files = Outgoing::default();
+    let mut files = Outgoing::to_plugin(None);
     Ok((TreeParts::write(node, &mut files)?, files))
 }
 

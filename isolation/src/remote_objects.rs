@@ -29,6 +29,7 @@ impl Drop for Handed {
 pub fn handed(child: &Arc<Child>, source: Source, files: &mut Outgoing) -> Result<(InputParts, Handed)> {
     let source = Arc::new(source);
     let map = source.map();
+    files.only_input(map.as_ref().map_or(&[], |map| map.bytes()));
     let whole =
         map.as_ref().filter(|map| !map.is_empty()).map(|map| files.place(map.bytes(), 1)).transpose()?;
     let (name, bytes) = (source.name().to_owned(), source.len());

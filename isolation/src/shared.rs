@@ -59,6 +59,8 @@ pub struct Outgoing {
     files: Vec<Sent>,
     /// The one that takes what lies in none, and how far it is written.
     own: Option<(u32, u64)>,
+    /// Which files that are mapped go as they are.
+    as_files: AsFiles,
     /// What takes buffers on a device there; without one they go as bytes of the host's.
     lender: Option<Arc<dyn Lender>>,
     rooms: Vec<RoomParts>,
@@ -67,6 +69,18 @@ pub struct Outgoing {
     waiting_bytes: usize,
     /// What the rooms are, until the message is answered.
     kept: Vec<Buffer>,
+}
+
+/// Whoever gets a file sees all of it, whatever part of it is meant.
+#[derive(Default)]
+enum AsFiles {
+    /// Every file: to the host, which sees them anyway.
+    #[default]
+    All,
+    /// Those that hold a message: what a user's file has is copied.
+    Messages,
+    /// Of those the ones that have nothing else than what is sent.
+    Whole(Vec<Arc<OpenFile>>),
 }
 
 enum Sent {
@@ -89,6 +103,57 @@ impl Outgoing {
     /// A message in which buffers on the lender's device stay there.
     pub fn to(lender: Option<Arc<dyn Lender>>) -> Self {
         Self { lender, ..Self::default() }
+    }
+
+    /// The same to a plugin, which gets no more of any file than what is sent.
+    pub fn to_plugin(lender: Option<Arc<dyn Lender>>) -> Self {
+        Self { as_files: AsFiles::Messages, ..Self::to(lender) }
+    }
+
+    /// Sends an input, which is a file's where these bytes are all of it.
+    pub fn only_input(&mut self, bytes: &[u8]) {
+        let around = Mapping::file_around(bytes);
+        let whole = around.filter(|(_, offset, len)| *offset == 0 && *len == bytes.len() as u64);
+        self.as_files = AsFiles::Whole(whole.map(|(file, ..)| file).into_iter().collect());
+    }
+
+    /// Sends these parts and no others, so that a plugin gets the file of an earlier message only where they are all of it.
+    pub fn only<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>) {
+        if matches!(self.as_files, AsFiles::All) {
+            return;
+        }
+        let mut files: Vec<(Arc<OpenFile>, u64, Vec<(u64, u64)>)> = Vec::new();
+        for bytes in parts.filter(|bytes| !bytes.is_empty()) {
+            let Some((file, offset, len)) = Mapping::file_around(bytes) else { continue };
+            let range = (offset, offset + bytes.len() as u64);
+            match files.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, &file)) {
+                Some((_, _, ranges)) => ranges.push(range),
+                None => files.push((file, len, vec![range])),
+            }
+        }
+        let is_whole = |(file, len, ranges): &mut (Arc<OpenFile>, u64, Vec<(u64, u64)>)| {
+            ranges.sort_unstable();
+            // Pieces begin at multiples of it.
+            let reaches = |end: u64, to: u64| to < end.saturating_add(ALIGNMENT);
+            let end =
+                ranges.iter().try_fold(0, |end, (from, to)| reaches(end, *from).then_some(end.max(*to)));
+            file.of_a_message && end.is_some_and(|end| reaches(end, *len))
+        };
+        let whole = files.into_iter().filter_map(|mut file| is_whole(&mut file).then_some(file.0));
+        self.as_files = AsFiles::Whole(whole.collect());
+    }
+
+    /// Whether files that are mapped go as they are, whatever else is in them.
+    pub fn takes_files(&self) -> bool {
+        matches!(self.as_files, AsFiles::All)
+    }
+
+    fn goes_as_it_is(&self, file: &Arc<OpenFile>) -> bool {
+        match &self.as_files {
+            AsFiles::All => true,
+            AsFiles::Messages => file.of_a_message,
+            AsFiles::Whole(files) => files.iter().any(|whole| Arc::ptr_eq(whole, file)),
+        }
     }
 
     /// Whether buffers of this device go as they are.
@@ -153,7 +218,8 @@ impl Outgoing {
                 "a buffer at a multiple of {alignment} bytes goes to no other process, at most of {MOST_ALIGNMENT}"
             )));
         }
-        if let Some((file, offset)) = Mapping::file_around(bytes) {
+        let around = Mapping::file_around(bytes).filter(|(file, ..)| self.goes_as_it_is(file));
+        if let Some((file, offset, _)) = around {
             let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &file));
             let known = self.files.iter().position(is_it);
             let file = known.map_or_else(|| self.push(Sent::Mapped(file)), |known| Ok(known as u32))?;
@@ -230,7 +296,7 @@ impl Incoming {
             let none = || Error::out_of_memory("no room to map shared memory");
             let mapping = match Mapping::known(&file)? {
                 Some(known) => known,
-                None => Mapping::of(Arc::new(file))?.ok_or_else(none)?,
+                None => Mapping::of_a_message(file)?.ok_or_else(none)?,
             };
             Ok(Some(ForeignOwnerOf { owner: ForeignOwner::new(mapping.clone()), mapping }))
         };

@@ -6,6 +6,7 @@
 mod cgroup;
 mod deeds;
 mod devices;
+mod leak;
 mod same;
 mod strangers;
 mod traced;
