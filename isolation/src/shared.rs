@@ -122,7 +122,8 @@ impl Outgoing {
         if matches!(self.as_files, AsFiles::All) {
             return;
         }
-        let mut files: Vec<(Arc<OpenFile>, u64, Vec<(u64, u64)>)> = Vec::new();
+        type Parts = (Arc<OpenFile>, u64, Vec<(u64, u64)>);
+        let mut files: Vec<Parts> = Vec::new();
         for bytes in parts.filter(|bytes| !bytes.is_empty()) {
             let Some((file, offset, len)) = Mapping::file_around(bytes) else { continue };
             let range = (offset, offset + bytes.len() as u64);
@@ -131,7 +132,7 @@ impl Outgoing {
                 None => files.push((file, len, vec![range])),
             }
         }
-        let is_whole = |(file, len, ranges): &mut (Arc<OpenFile>, u64, Vec<(u64, u64)>)| {
+        let is_whole = |(file, len, ranges): &mut Parts| {
             ranges.sort_unstable();
             // Pieces begin at multiples of it.
             let reaches = |end: u64, to: u64| to < end.saturating_add(ALIGNMENT);
