@@ -88,7 +88,7 @@ fn formats() -> [Format; 2] {
         },
         Format {
             bytes: true,
-            magics: vec![(0, wire::frame::CONTINUATION.to_vec())],
+            magics: [vec![(0, wire::frame::CONTINUATION.to_vec())], wire::frame::legacy_magics()].concat(),
             endings: texts(&[".arrows", "-"]),
             ..Format::new(STREAM, "Arrow IPC stream: any table, in order, through a pipe too")
         },

@@ -4,6 +4,7 @@ mod build;
 pub mod bytes;
 mod dictionaries;
 mod in_flight;
+mod in_order;
 mod loading;
 pub mod messages;
 pub mod pipe;
