@@ -83,7 +83,7 @@ fn formats() -> [Format; 2] {
         Format {
             bytes: true,
             magics: vec![(0, wire::frame::MAGIC.to_vec())],
-            endings: texts(&[".arrow", ".feather"]),
+            endings: texts(&[".arrow", ".feather", ".ipc"]),
             ..Format::new(FILE, "Arrow IPC file (Feather 2): any table, with a footer for random access")
         },
         Format {

@@ -81,7 +81,7 @@ fn what_nobody_claims_is_named_with_what_there_is() {
     let place = place();
     let text = place.at("in.txt");
     std::fs::write(&text, "a,b\n1,2\n").unwrap();
-    let known = ["csv (.csv)", "arrow-ipc-file (.arrow .feather)", "--from"];
+    let known = ["csv (.csv)", "arrow-ipc-file (.arrow .feather .ipc)", "--from"];
     place.refused(&text, &place.at("out.arrow"), &[], 1, &known);
     place.refused(&sample(), &place.at("out.xyz"), &[], 2, &["csv (.csv)", "--to"]);
     place.refused(
@@ -121,7 +121,7 @@ fn streams_of_any_framing_are_known_by_their_bytes_and_through_a_pipe() {
         let mut writer = StreamWriter::try_new_with_options(&mut stream, &batch.schema(), options).unwrap();
         writer.write(&batch).unwrap();
         writer.finish().unwrap();
-        let (bare, out) = (place.at("bare"), place.at("out.arrow"));
+        let (bare, out) = (place.at("bare"), place.at("out.ipc"));
         let rows = |file: &Path| {
             let reader = FileReader::try_new(File::open(file).unwrap(), None).unwrap();
             reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>()
