@@ -6,11 +6,9 @@ use crossdock_memory::Result;
 use crossdock_plugin_api::{Code, Error};
 
 use super::bytes::{Bytes, Stored};
+use super::footer_check::{check_gaps, check_schemas};
 use super::pipe::Pipe;
-use crate::wire::frame::{
-    self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix, TOLERATED_GAP_BYTES,
-};
-use crate::wire::schema::{names_and_types, same_types};
+use crate::wire::frame::{self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix};
 use crate::wire::{self, Block, Footer, Header, Message, Schema, footer};
 
 /// A message with its body.
@@ -100,8 +98,7 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let n_dictionaries = dictionaries.len();
     dictionaries.extend(batches);
     let end = check_schema_message(&file, &schema)?;
-    let end = dictionaries.iter().map(Block::end).max().unwrap_or(end);
-    check_gap(&file, end, room)?;
+    check_gaps(&file, end, &dictionaries, room)?;
     let messages = Messages::File { file, blocks: dictionaries.into_iter(), n_dictionaries };
     Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
 }
@@ -121,43 +118,10 @@ fn check_schema_message(file: &Stored, footer: &Schema) -> Result<u64> {
         let Found::Message(message, end) = message_at(file, begin, USUAL_METADATA_BYTES)? else {
             return Err(Error::bad_data("the file has no message before its footer, not even a schema"));
         };
-        check_footer_schema(&expect_schema(message)?.0, footer)?;
+        check_schemas(&expect_schema(message)?.0, footer)?;
         Ok(end)
     };
     read().map_err(|e| e.context(format_args!("at byte {begin}")))
-}
-
-/// Refuses a file whose footer has other columns than the schema that it begins with.
-pub fn check_footer_schema(first: &Schema, footer: &Schema) -> Result<()> {
-    if same_types(&first.arrow, &footer.arrow) {
-        return Ok(());
-    }
-    Err(Error::bad_data(format!(
-        "the file begins with the schema [{}], and its footer has [{}]",
-        names_and_types(&first.arrow),
-        names_and_types(&footer.arrow)
-    )))
-}
-
-/// Refuses a file with messages that its footer does not list, such as two files in one: `end` is where the last message
-/// ends that it lists, `footer` where it begins itself.
-fn check_gap(file: &Stored, end: u64, footer: u64) -> Result<()> {
-    let mut at = end;
-    while footer.saturating_sub(at) >= TOLERATED_GAP_BYTES {
-        let piece = usize::try_from(footer - at).unwrap_or(usize::MAX).min(PADDING_PIECE_BYTES);
-        match file.with(at, piece, |gap| Ok(frame::padding(gap)))? {
-            0 => return Err(unlisted(at, footer - at)),
-            padding => at += padding as u64,
-        }
-    }
-    Ok(())
-}
-
-/// What is wrong with bytes between the last message of a file and its footer.
-pub fn unlisted(at: u64, bytes: u64) -> Error {
-    Error::bad_data(format!(
-        "the {bytes} bytes from byte {at} to the footer are in no message that the footer lists: several files in one?"
-    ))
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {

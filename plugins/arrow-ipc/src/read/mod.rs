@@ -3,8 +3,8 @@
 mod build;
 pub mod bytes;
 mod dictionaries;
+mod footer_check;
 mod in_flight;
-mod in_order;
 mod loading;
 pub mod messages;
 pub mod pipe;

@@ -9,14 +9,12 @@ use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
-use super::in_order::InOrder;
-use super::messages::{
-    Arrived, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours, unlisted,
-};
+use super::footer_check::{InOrder, unlisted};
+use super::messages::{Arrived, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours};
 use crate::limits::{MOST_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
-    MOST_HEAD_BYTES, Prefix, TOLERATED_GAP_BYTES,
+    MOST_HEAD_BYTES, Prefix,
 };
 use crate::wire::{self, Footer, Message, footer};
 
@@ -369,7 +367,7 @@ impl Reader {
         }
         let padding = frame::padding(gap);
         let unknown = (gap.len() - padding) as u64;
-        if unknown >= TOLERATED_GAP_BYTES {
+        if unknown > 0 {
             return Err(unlisted(begin + padding as u64, unknown));
         }
         self.warn_of(&footer);

@@ -106,19 +106,17 @@ pub fn following(head: &[u8]) -> Following {
     }
 }
 
-/// Bytes between a file's last message and its footer that are too few for another message.
-pub const TOLERATED_GAP_BYTES: u64 = 64;
-
-/// How many bytes of `gap`, which a file has after its last message, are padding and end markers.
+/// How many bytes of `gap`, which a file has after a message, are padding and end markers.
 pub fn padding(gap: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(rest) = gap.get(at..).filter(|rest| !rest.is_empty()) {
-        match following(rest) {
-            Following::Padding(bytes) => at += bytes,
-            _ => break,
-        }
+    let mut rest = gap;
+    loop {
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        let after = rest.get(zeros..).unwrap_or_default();
+        rest = match after.strip_prefix(&END_OF_STREAM) {
+            Some(rest) => rest,
+            None => return gap.len() - after.len(),
+        };
     }
-    at
 }
 
 /// The length of the footer, from a file's last [`FILE_TAIL_BYTES`] bytes; `room` is what the file has before them.

@@ -127,8 +127,16 @@ fn footer_that_lists_other_messages_is_an_error() {
     let (one, two) = (peer_writes(&small()[..1], FILE, "none"), peer_writes(&small(), FILE, "none"));
     // The messages of two batches, and the footer of one.
     let bytes = [&two[..footer(&two)], &one[footer(&one)..]].concat();
+    // The first batch is no longer listed: its place in the footer is that of the second.
+    let places: Vec<_> =
+        two.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).collect();
+    let (first, second) = (places[2] as i64, places[3] as i64);
+    let at = two.windows(8).rposition(|w| w == first.to_le_bytes()).unwrap();
+    let mut twice = two.clone();
+    twice[at..at + 8].copy_from_slice(&second.to_le_bytes());
     for how in WAYS {
         refused(&rig, &bytes, how);
+        refused(&rig, &twice, how);
     }
 }
 
