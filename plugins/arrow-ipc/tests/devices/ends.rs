@@ -61,8 +61,11 @@ fn refused(rig: &Rig, bytes: &[u8], how: How) -> Error {
 #[test]
 fn file_cut_between_two_messages_is_an_error() {
     let rig = Rig::new();
-    let write: [fn(&[RecordBatch]) -> Vec<u8>; 2] = [|b| peer_writes(b, FILE, "none"), |b| legacy(b, FILE)];
-    for write in write {
+    for is_legacy in [false, true] {
+        let write = |batches: &[RecordBatch]| match is_legacy {
+            true => legacy(batches, FILE),
+            false => peer_writes(batches, FILE, "none"),
+        };
         let whole = write(&small());
         // The first batch of two ends where the only batch of another file does.
         for batches in [&small()[..1], &small()] {
