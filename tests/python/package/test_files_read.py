@@ -142,6 +142,19 @@ def test_a_file_without_its_footer_is_an_error_however_it_arrives(session, tmp_p
     assert whole.to_pyarrow().equals(pa.Table.from_batches([mixed()]))
 
 
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("by", ["bytes", "path", "fifo"])
+def test_what_polars_writes_is_read_however_it_arrives(session, tmp_path, by, compression):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"n": range(1000), "t": [str(i) for i in range(1000)]})
+    frame = frame.with_columns(c=polars.Series(["x", "y"] * 500, dtype=polars.Categorical))
+    for write in [frame.write_ipc, frame.write_ipc_stream]:
+        content = io.BytesIO()
+        write(content, compression=compression)
+        table = read_by(session, tmp_path, by, content.getvalue())
+        assert polars.from_arrow(table.to_pyarrow()).equals(frame)
+
+
 def read_by(session, tmp_path, by, content):
     if by == "bytes":
         return session.read_ipc(content)

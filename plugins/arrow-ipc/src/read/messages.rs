@@ -8,6 +8,7 @@ use crossdock_plugin_api::{Code, Error};
 use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas};
 use super::pipe::Pipe;
+use crate::limits::MOST_METADATA_BYTES;
 use crate::wire::frame::{self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix};
 use crate::wire::{self, Block, Footer, Header, Message, Schema, footer};
 
@@ -97,14 +98,16 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
         file.with(room, footer_bytes, |bytes| footer::read(bytes, room))?;
     let n_dictionaries = dictionaries.len();
     dictionaries.extend(batches);
-    let end = check_schema_message(&file, &schema)?;
+    let first = dictionaries.iter().map(|block| block.offset).min().unwrap_or(room);
+    let end = check_schema_message(&file, &schema, first)?;
     check_gaps(&file, end, &dictionaries, room)?;
     let messages = Messages::File { file, blocks: dictionaries.into_iter(), n_dictionaries };
     Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
 }
 
-/// Compares the schema that a file begins with to that of its footer; bytes of the file up to its end.
-fn check_schema_message(file: &Stored, footer: &Schema) -> Result<u64> {
+/// Compares the schema that a file begins with to that of its footer; bytes of the file up to its end. `first` is where the
+/// next message begins, or the footer.
+fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u64> {
     let mut begin = FILE_HEAD_BYTES;
     let mut word = [0; 4];
     while begin < MOST_HEAD_BYTES {
@@ -115,6 +118,12 @@ fn check_schema_message(file: &Stored, footer: &Schema) -> Result<u64> {
         begin += word.len() as u64;
     }
     let read = || {
+        if frame::is_bare(word) {
+            let bytes = usize::try_from(first.saturating_sub(begin)).unwrap_or(usize::MAX);
+            let message = file.with(begin, bytes.min(MOST_METADATA_BYTES), wire::message::read)?;
+            check_schemas(&expect_schema(message)?.0, footer)?;
+            return Ok(first);
+        }
         let Found::Message(message, end) = message_at(file, begin, USUAL_METADATA_BYTES)? else {
             return Err(Error::bad_data("the file has no message before its footer, not even a schema"));
         };

@@ -1,6 +1,7 @@
 //! A source of unknown length, read in order by a thread of its own, so that a batch is handed out when it is complete
 //! and not when the next one is.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use crossdock_plugin_api::{Error, Source};
 use super::bytes::Bytes;
 use super::footer_check::{InOrder, unlisted};
 use super::messages::{Arrived, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours};
-use crate::limits::{MOST_METADATA_BYTES, TRUSTED_BYTES};
+use crate::limits::{DEFAULT_BYTES_AHEAD, MOST_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
     MOST_HEAD_BYTES, Prefix,
 };
-use crate::wire::{self, Footer, Message, footer};
+use crate::wire::{self, Footer, Header, Message, footer};
 
 /// How long one waits before asking again whether to go on.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -24,6 +25,9 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// A legacy file's first bytes after its last message are a footer if they are no message. Those of a footer would give the
 /// message no more bytes than this.
 const MOST_FOOTER_ROOT: usize = 1024;
+
+/// How many words like a marker there may be inside of a message: each is a try to read it.
+const MOST_MARKERS: usize = 16;
 
 /// How long the end waits for the thread: a source that its owner closes lets it go at once, another one perhaps never.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -46,6 +50,7 @@ struct Reader {
     begin: u64,
     /// What was read of a file, to compare it to the footer; `None` for a stream.
     file: Option<InOrder>,
+    held: Held,
     warn: Box<dyn Fn(&str) + Send>,
     memory: Memory,
     /// Where bodies are put: host memory, pinned if they go on to another device.
@@ -53,11 +58,23 @@ struct Reader {
     pinned: bool,
 }
 
+/// Batches of a file whose dictionaries come after them.
+struct Held {
+    /// Dictionaries that have not come.
+    missing: HashSet<i64>,
+    batches: VecDeque<Arrived>,
+    bytes: u64,
+    /// From so many bytes on batches are handed out nevertheless: they may need no dictionary.
+    most_bytes: u64,
+    has_ended: bool,
+}
+
 /// Opens a pipe whose batches will be on `device`.
 pub fn open(
     source: Source,
     memory: &Memory,
     device: Device,
+    byte_budget: u64,
     warn: impl Fn(&str) + Send + 'static,
 ) -> Result<Opened> {
     let stream = memory.default_stream(Device::CPU)?;
@@ -67,6 +84,13 @@ pub fn open(
         ahead: Vec::new(),
         begin: 0,
         file: None,
+        held: Held {
+            missing: HashSet::new(),
+            batches: VecDeque::new(),
+            bytes: 0,
+            most_bytes: if byte_budget == 0 { DEFAULT_BYTES_AHEAD } else { byte_budget },
+            has_ended: false,
+        },
         warn: Box::new(warn),
         memory: memory.clone(),
         stream,
@@ -92,7 +116,7 @@ pub fn open(
                 break;
             }
         }
-        reader.message_after(word)?
+        if frame::is_bare(word) { Some(reader.bare_message(word)?) } else { reader.message_after(word)? }
     } else {
         reader.message_after(word).map_err(|e| not_ours(e, &word))?
     };
@@ -100,7 +124,11 @@ pub fn open(
         Some(message) => expect_schema(message)?,
         None => return Err(Error::bad_data("the stream ends before its schema")),
     };
-    reader.file = is_file.then(|| InOrder::new(schema.clone(), word == CONTINUATION));
+    let has_markers = word == CONTINUATION || frame::is_bare(word);
+    if is_file {
+        reader.held.missing = schema.dictionaries()?.into_keys().collect();
+    }
+    reader.file = is_file.then(|| InOrder::new(schema.clone(), has_markers));
     let (send, messages) = sync_channel(0);
     let thread =
         std::thread::Builder::new()
@@ -148,6 +176,27 @@ impl Drop for Pipe {
     }
 }
 
+impl Held {
+    /// Gives a message back unless it is to wait.
+    fn add(&mut self, arrived: Arrived) -> Option<Arrived> {
+        match arrived.message.header {
+            Header::Dictionary { id, .. } => {
+                self.missing.remove(&id);
+                Some(arrived)
+            }
+            Header::Batch(_) if !self.missing.is_empty() => {
+                self.bytes = self.bytes.saturating_add(arrived.body.len());
+                self.batches.push_back(arrived);
+                if self.bytes > self.most_bytes {
+                    self.missing.clear();
+                }
+                None
+            }
+            _ => Some(arrived),
+        }
+    }
+}
+
 impl Reader {
     /// Reads on until the end, a failure, or until nobody listens any more.
     fn run(&mut self, send: &SyncSender<Result<Option<Arrived>>>) {
@@ -161,7 +210,29 @@ impl Reader {
         }
     }
 
+    /// The next message that can be used.
     fn next(&mut self) -> Result<Option<Arrived>> {
+        loop {
+            if (self.held.missing.is_empty() || self.held.has_ended)
+                && let Some(batch) = self.held.batches.pop_front()
+            {
+                return Ok(Some(batch));
+            }
+            if self.held.has_ended {
+                return Ok(None);
+            }
+            match self.read_next()? {
+                None => self.held.has_ended = true,
+                Some(arrived) => {
+                    if let Some(arrived) = self.held.add(arrived) {
+                        return Ok(Some(arrived));
+                    }
+                }
+            }
+        }
+    }
+
+    fn read_next(&mut self) -> Result<Option<Arrived>> {
         let Some(message) = self.message()? else { return Ok(None) };
         let begin = self.begin;
         if let Some(file) = &mut self.file {
@@ -311,6 +382,26 @@ impl Reader {
             self.exactly(metadata.get_mut(begin..).unwrap_or_default())?;
         }
         wire::message::read(&metadata).map(Some)
+    }
+
+    /// A file's first message where it has no prefix, and `word` is its first: it ends before the next message's marker.
+    fn bare_message(&mut self, mut word: [u8; 4]) -> Result<Message> {
+        let mut metadata = Vec::new();
+        let mut markers = 0;
+        while metadata.len() < MOST_METADATA_BYTES && markers < MOST_MARKERS {
+            metadata.extend_from_slice(&word);
+            self.exactly(&mut word)?;
+            if word != CONTINUATION {
+                continue;
+            }
+            markers += 1;
+            if wire::message::is_message(&metadata) {
+                self.ahead.splice(..0, word);
+                self.position -= word.len() as u64;
+                return wire::message::read(&metadata);
+            }
+        }
+        Err(Error::bad_data("the file does not begin with a message"))
     }
 
     fn body(&mut self, bytes: u64) -> Result<Bytes> {

@@ -127,7 +127,8 @@ impl Reader {
             Ok(stored) => messages::open(stored),
             Err(source) => {
                 let host = host.clone();
-                pipe::open(source, memory, call.device(), move |what| host.log(abi::LOG_WARN, what))
+                let warn = move |what: &str| host.log(abi::LOG_WARN, what);
+                pipe::open(source, memory, call.device(), call.byte_budget(), warn)
             }
         }
     }

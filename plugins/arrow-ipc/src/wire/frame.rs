@@ -17,6 +17,12 @@ pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// After a file's footer: its length and the magic.
 pub const FILE_TAIL_BYTES: u64 = 10;
 
+/// Whether a file's first message has no prefix but begins with its flatbuffer, as polars writes it: `word`, its first, is
+/// the offset of a root table then, which is less than any message's length.
+pub fn is_bare(word: [u8; 4]) -> bool {
+    u32::from_le_bytes(word) < 32
+}
+
 /// What the bytes before a message say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prefix {

@@ -97,6 +97,50 @@ fn file_without_end_of_stream_marker_is_read() {
 }
 
 #[test]
+fn file_whose_schema_has_no_prefix_is_read() {
+    let rig = Rig::new();
+    for batches in [small(), vec![everything(20, true)]] {
+        let whole = peer_writes(&batches, FILE, "none");
+        let begin = whole.windows(4).position(|w| w == [0xff; 4]).unwrap();
+        let length = i32::from_le_bytes(whole[begin + 4..begin + 8].try_into().unwrap()) as usize;
+        let (head, schema, rest) =
+            (&whole[..begin], &whole[begin + 8..begin + 8 + length], &whole[begin + 8 + length..]);
+        // What follows stays where it was.
+        let file = [head, schema, &[0; 8], rest].concat();
+        for how in WAYS {
+            assert_rows(&rig, &file, how, Device::CPU, &batches);
+            refused(&rig, &[head, &schema[..40], &[0; 8], &schema[40..], rest].concat(), how);
+            refused(&rig, &file[..begin + length], how);
+        }
+    }
+}
+
+#[test]
+fn file_whose_dictionaries_come_last_is_read_within_the_budget() {
+    let rig = Rig::new();
+    let whole = peer_writes(&small(), FILE, "none");
+    let markers: Vec<_> =
+        whole.windows(4).enumerate().filter(|(_, w)| *w == [0xff; 4]).map(|(i, _)| i).collect();
+    let [_, dictionary, first, second, end] = markers[..] else { panic!("{markers:?}") };
+    let places =
+        [(first, dictionary), (second, second - first + dictionary), (dictionary, end - first + dictionary)];
+    let mut tail = whole[end..].to_vec();
+    for (from, to) in places.map(|(from, to)| ((from as i64).to_le_bytes(), (to as i64).to_le_bytes())) {
+        let at = whole[end..].windows(8).position(|w| w == from).unwrap();
+        tail[at..at + 8].copy_from_slice(&to);
+    }
+    let file = [&whole[..dictionary], &whole[first..end], &whole[dictionary..first], &tail].concat();
+    for how in WAYS {
+        assert_rows(&rig, &file, how, Device::CPU, &small());
+    }
+    let mut settings = CallSettings::new(Device::CPU);
+    settings.byte_budget = 1;
+    let error = rig.read_with(&file, How::Pipe, &settings).map(drop).unwrap_err();
+    assert!(error.message().contains("is used before it comes"), "{error}");
+    assert_eq!(rig.read_with(&file, How::Mapped, &settings).unwrap().1.len(), 2);
+}
+
+#[test]
 fn file_without_batches_is_read_without_its_marker() {
     let rig = Rig::new();
     let table = everything(3, true);
