@@ -9,7 +9,9 @@ use super::bytes::{Bytes, Stored};
 use super::footer_check::{check_gaps, check_schemas};
 use super::pipe::Pipe;
 use crate::limits::MOST_METADATA_BYTES;
-use crate::wire::frame::{self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix};
+use crate::wire::frame::{
+    self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix,
+};
 use crate::wire::{self, Block, Footer, Header, Message, Schema, footer};
 
 /// A message with its body.
@@ -105,6 +107,14 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
 }
 
+/// The message without a prefix that `bytes` begin with: it ends before the next message's marker.
+fn bare_message(bytes: &[u8]) -> &[u8] {
+    let (words, _) = bytes.as_chunks::<4>();
+    let markers = words.iter().enumerate().filter(|(_, word)| **word == CONTINUATION);
+    let mut messages = markers.filter_map(|(i, _)| bytes.get(..4 * i)).take(MOST_MARKERS);
+    messages.find(|message| wire::message::is_message(message)).unwrap_or(bytes)
+}
+
 /// Compares the schema that a file begins with to that of its footer; bytes of the file up to its end. `first` is where the
 /// next message begins, or the footer.
 fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u64> {
@@ -120,9 +130,11 @@ fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u6
     let read = || {
         if frame::is_bare(word) {
             let bytes = usize::try_from(first.saturating_sub(begin)).unwrap_or(usize::MAX);
-            let message = file.with(begin, bytes.min(MOST_METADATA_BYTES), wire::message::read)?;
-            check_schemas(&expect_schema(message)?.0, footer)?;
-            return Ok(first);
+            return file.with(begin, bytes.min(MOST_METADATA_BYTES), |bytes| {
+                let schema = bare_message(bytes);
+                check_schemas(&expect_schema(wire::message::read(schema)?)?.0, footer)?;
+                Ok(begin + schema.len() as u64)
+            });
         }
         let Found::Message(message, end) = message_at(file, begin, USUAL_METADATA_BYTES)? else {
             return Err(Error::bad_data("the file has no message before its footer, not even a schema"));
@@ -248,6 +260,9 @@ pub fn file_follows() -> Error {
 
 /// How much is read at once of what is most likely padding.
 const PADDING_PIECE_BYTES: usize = 4096;
+
+/// How many words like a marker there may be inside of a message without a prefix: each is a try to read it.
+pub const MOST_MARKERS: usize = 16;
 
 /// Prefix and metadata of a batch of some dozens of columns.
 const USUAL_METADATA_BYTES: usize = 2048;

@@ -11,7 +11,9 @@ use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
 use super::footer_check::{InOrder, unlisted};
-use super::messages::{Arrived, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours};
+use super::messages::{
+    Arrived, MOST_MARKERS, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours,
+};
 use crate::limits::{DEFAULT_BYTES_AHEAD, MOST_METADATA_BYTES, TRUSTED_BYTES};
 use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
@@ -25,9 +27,6 @@ const MOMENT: Duration = Duration::from_millis(50);
 /// A legacy file's first bytes after its last message are a footer if they are no message. Those of a footer would give the
 /// message no more bytes than this.
 const MOST_FOOTER_ROOT: usize = 1024;
-
-/// How many words like a marker there may be inside of a message: each is a try to read it.
-const MOST_MARKERS: usize = 16;
 
 /// How long the end waits for the thread: a source that its owner closes lets it go at once, another one perhaps never.
 const FAREWELL: Duration = Duration::from_secs(1);

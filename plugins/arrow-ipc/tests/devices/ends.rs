@@ -111,6 +111,10 @@ fn file_whose_schema_has_no_prefix_is_read() {
             assert_rows(&rig, &file, how, Device::CPU, &batches);
             refused(&rig, &[head, &schema[..40], &[0; 8], &schema[40..], rest].concat(), how);
             refused(&rig, &file[..begin + length], how);
+            // The footer of a file without batches.
+            let schema = rig.read(&whole, How::Mapped, Device::CPU).unwrap().0;
+            let empty = rig.write(&schema, &[], FILE, "none").unwrap();
+            refused(&rig, &[&file[..footer(&file)], &empty[footer(&empty)..]].concat(), how);
         }
     }
 }
