@@ -11,6 +11,11 @@
 //!   host's log.
 //! - A metadata key that comes twice with different values is refused.
 //!
+//! The same bytes give the same table, or an error, whether they are mapped, read at offsets or come through a pipe:
+//! - A file needs its footer, which must list all messages of the file and no others (`read/footer_check.rs`).
+//! - Streams one after another are one table if their fields are equal, so a pipe is read to its end. Bytes after the end
+//!   of a stream that are neither padding nor Arrow IPC are left out, with a warning.
+//!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html
 
 mod codec;
