@@ -108,7 +108,7 @@ def test_the_sample_comes_out_as_it_went_in(convert, tmp_path, sample, via):
     assert_equal(read(sample, "file"), read(target, "file"))
 
 
-@pytest.mark.parametrize("ending", [".arrow", ".feather", ".arrows"])
+@pytest.mark.parametrize("ending", [".arrow", ".feather", ".ipc", ".arrows"])
 def test_the_ending_chooses_the_form(convert, tmp_path, ending):
     batch = mixed()
     source, target = tmp_path / "in.arrow", tmp_path / f"out{ending}"

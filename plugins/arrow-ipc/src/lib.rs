@@ -11,6 +11,11 @@
 //!   host's log.
 //! - A metadata key that comes twice with different values is refused.
 //!
+//! The same bytes give the same table, or an error, whether they are mapped, read at offsets or come through a pipe:
+//! - A file needs its footer, which must list all messages of the file and no others (`read/footer_check.rs`).
+//! - Streams one after another are one table if their fields are equal, so a pipe is read to its end. Bytes after the end
+//!   of a stream that are neither padding nor Arrow IPC are left out, with a warning.
+//!
 //! [Arrow columnar format]: https://arrow.apache.org/docs/format/Columnar.html
 
 mod codec;
@@ -83,12 +88,12 @@ fn formats() -> [Format; 2] {
         Format {
             bytes: true,
             magics: vec![(0, wire::frame::MAGIC.to_vec())],
-            endings: texts(&[".arrow", ".feather"]),
+            endings: texts(&[".arrow", ".feather", ".ipc"]),
             ..Format::new(FILE, "Arrow IPC file (Feather 2): any table, with a footer for random access")
         },
         Format {
             bytes: true,
-            magics: vec![(0, wire::frame::CONTINUATION.to_vec())],
+            magics: [vec![(0, wire::frame::CONTINUATION.to_vec())], wire::frame::legacy_magics()].concat(),
             endings: texts(&[".arrows", "-"]),
             ..Format::new(STREAM, "Arrow IPC stream: any table, in order, through a pipe too")
         },

@@ -120,6 +120,58 @@ def test_a_pipe_is_read_to_its_end(session, tmp_path):
         writer.join()
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("by", ["bytes", "path", "fifo"])
+def test_streams_one_after_another_are_one_table(session, tmp_path, by, legacy):
+    content = b""
+    for name in ["a", "b"]:
+        write(tmp_path / name, "stream", mixed().schema, [mixed()], use_legacy_format=legacy)
+        content += (tmp_path / name).read_bytes()
+    assert read_by(session, tmp_path, by, content).to_pyarrow().equals(pa.Table.from_batches([mixed()] * 2))
+
+
+@pytest.mark.parametrize("by", ["bytes", "path", "fifo"])
+def test_a_file_without_its_footer_is_an_error_however_it_arrives(session, tmp_path, by):
+    write(tmp_path / "whole", "file", mixed().schema, [mixed()])
+    content = (tmp_path / "whole").read_bytes()
+    footer = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
+    with pytest.raises(cd.DataError, match="footer|ARROW1"):
+        read_by(session, tmp_path, by, content[: footer - 8])
+    # The marker before the footer is left out by some writers.
+    whole = read_by(session, tmp_path, by, content[: footer - 8] + content[footer:])
+    assert whole.to_pyarrow().equals(pa.Table.from_batches([mixed()]))
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("by", ["bytes", "path", "fifo"])
+def test_what_polars_writes_is_read_however_it_arrives(session, tmp_path, by, compression):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"n": range(1000), "t": [str(i) for i in range(1000)]})
+    frame = frame.with_columns(c=polars.Series(["x", "y"] * 500, dtype=polars.Categorical))
+    for write in [frame.write_ipc, frame.write_ipc_stream]:
+        content = io.BytesIO()
+        write(content, compression=compression)
+        table = read_by(session, tmp_path, by, content.getvalue())
+        assert polars.from_arrow(table.to_pyarrow()).equals(frame)
+
+
+def read_by(session, tmp_path, by, content):
+    if by == "bytes":
+        return session.read_ipc(content)
+    path = tmp_path / by
+    if by == "path":
+        path.write_bytes(content)
+        return session.read_ipc(path)
+    if not path.exists():
+        os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_bytes(content))
+    writer.start()
+    try:
+        return session.read_ipc(path)
+    finally:
+        writer.join()
+
+
 def test_what_is_missing_or_not_to_be_read_is_the_error_that_python_has_for_it(session, tmp_path):
     with pytest.raises(FileNotFoundError, match="missing.arrow"):
         session.read_ipc(tmp_path / "missing.arrow")

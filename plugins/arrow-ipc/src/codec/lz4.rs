@@ -45,19 +45,20 @@ pub fn compress(from: &[u8], scratch: &mut Vec<u8>) -> Result<usize, String> {
     checked(unsafe { LZ4F_compressFrame(to, room, from.as_ptr().cast(), from.len(), std::ptr::null()) })
 }
 
-/// A frame that is unpacked while its bytes come in.
-pub struct Frame<'a> {
+/// Frames, one after another, that are unpacked while their bytes come in.
+pub struct Frames<'a> {
     to: &'a mut [u8],
     written: usize,
+    /// Whether the last one that began has ended.
     ended: bool,
-    /// Bytes that came after its end.
+    /// Bytes of padding after it.
     after: usize,
     /// Given back in the end.
     context: Option<Decompressor>,
 }
 
-impl<'a> Frame<'a> {
-    /// It shall hold exactly as many bytes as `to` has.
+impl<'a> Frames<'a> {
+    /// They shall hold exactly as many bytes together as `to` has.
     pub fn new(to: &'a mut [u8]) -> Result<Self, String> {
         let context = match DECOMPRESS.take() {
             Some(context) => context.reset(),
@@ -66,9 +67,17 @@ impl<'a> Frame<'a> {
         Ok(Self { to, written: 0, ended: false, after: 0, context: Some(context) })
     }
 
-    /// The next bytes of it.
+    /// The next bytes of them.
     pub fn add(&mut self, mut from: &[u8]) -> Result<(), String> {
-        while !self.ended && !from.is_empty() {
+        while let Some(first) = from.first() {
+            // No frame begins with a zero.
+            if self.ended && (self.after > 0 || *first == 0) {
+                self.after += from.len();
+                if super::frame::is_padding(self.after, from) {
+                    return Ok(());
+                }
+                return Err(format!("is followed by {} more bytes", self.after));
+            }
             let Some(context) = &mut self.context else { break };
             let (read, written, ended) = context.run(from, self.to, self.written)?;
             if read == 0 && written == 0 {
@@ -78,14 +87,10 @@ impl<'a> Frame<'a> {
             self.written += written;
             self.ended = ended;
         }
-        self.after += from.len();
-        if super::frame::is_padding(self.after, from) {
-            return Ok(());
-        }
-        Err(format!("is followed by {} more bytes", self.after))
+        Ok(())
     }
 
-    /// Whether it was whole.
+    /// Whether they were whole.
     pub fn end(self) -> Result<(), String> {
         match (self.ended, self.written) {
             (false, _) => Err("is cut off".into()),
@@ -95,7 +100,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-impl Drop for Frame<'_> {
+impl Drop for Frames<'_> {
     fn drop(&mut self) {
         DECOMPRESS.set(self.context.take());
     }

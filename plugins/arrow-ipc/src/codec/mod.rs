@@ -107,12 +107,12 @@ impl Codec {
         Ok(Stored::Frame(bytes))
     }
 
-    /// Fills `to` with what the frame in `from` holds: exactly that many bytes.
+    /// Fills `to` with what the frames in `from` hold: exactly that many bytes.
     pub fn decompress(self, from: &[u8], to: &mut [u8]) -> Result<()> {
         self.decompress_pieces(from.len(), to, |_, next| next(from))
     }
 
-    /// The same for a frame of `bytes` bytes that `read` hands over, in order, in pieces of no more than it is told.
+    /// The same for `bytes` bytes of frames that `read` hands over, in order, in pieces of no more than it is told.
     pub fn decompress_pieces(
         self,
         bytes: usize,
@@ -128,7 +128,7 @@ impl Codec {
         };
         match self {
             Self::Lz4 => {
-                let mut frame = lz4::Frame::new(to).map_err(bad)?;
+                let mut frame = lz4::Frames::new(to).map_err(bad)?;
                 read(lz4::PIECE_BYTES, &mut |piece| frame.add(piece).map_err(bad))?;
                 frame.end().map_err(bad)
             }

@@ -69,6 +69,24 @@ fn padding_after_a_frame_is_tolerated_and_other_bytes_are_not() {
 }
 
 #[test]
+fn several_frames_in_one_buffer_are_decompressed_whole() {
+    for codec in [Codec::Lz4, Codec::Zstd] {
+        let parts = [sample(10_000), sample(200_003), sample(3_000)];
+        let frames = parts.each_ref().map(|part| codec.compress(part).unwrap()[PREFIX_BYTES..].to_vec());
+        let (content, all) = (parts.concat(), frames.concat());
+        let unpack =
+            |frames: &[u8]| unpack(codec, &[&(content.len() as i64).to_le_bytes()[..], frames].concat());
+        assert_eq!(unpack(&all).unwrap(), content, "{codec:?}");
+        assert_eq!(unpack(&[&all[..], &[0; 9]].concat()).unwrap(), content, "{codec:?}");
+        let missing = frames[..2].concat();
+        let apart = [&missing[..], &[0; 8], &frames[2]].concat();
+        for wrong in [&all[..all.len() - 1], &missing, &apart, &[&all[..], &frames[2]].concat()] {
+            assert!(unpack(wrong).is_err(), "{codec:?}");
+        }
+    }
+}
+
+#[test]
 fn a_lying_length_is_refused() {
     for codec in [Codec::Lz4, Codec::Zstd] {
         let stored = codec.compress(&sample(10_000)).unwrap();
@@ -118,7 +136,9 @@ fn flipped_bits_never_do_more_than_fail() {
 #[test]
 fn a_frame_may_come_in_pieces_of_any_size() {
     let from = sample(200_003);
-    let mut stored = Codec::Lz4.compress(&from).unwrap();
+    let (first, second) = from.split_at(100_000);
+    let mut stored = Codec::Lz4.compress(first).unwrap();
+    stored.extend_from_slice(&Codec::Lz4.compress(second).unwrap()[PREFIX_BYTES..]);
     stored.extend_from_slice(&[0; 40]);
     let unpack = |frame: &[u8], most: usize| {
         let mut out = vec![0; from.len()];

@@ -19,13 +19,10 @@ pub fn most_bytes(stored: usize) -> usize {
     (stored / 4 + 1).saturating_mul(128 << 10)
 }
 
+/// Fills `to` with what the frames in `from` hold together.
 pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
-    let frame = zstd_safe::find_frame_compressed_size(from).map_err(why)?;
-    let (frame, rest) = from.split_at_checked(frame).ok_or("is cut off")?;
-    if !is_padding(rest.len(), rest) {
-        return Err(format!("is followed by {} more bytes", rest.len()));
-    }
-    if let Ok(Some(content)) = zstd_safe::get_frame_content_size(frame)
+    let (frames, content) = frames(from)?;
+    if let Some(content) = content
         && content != to.len() as u64
     {
         return Err(format!("holds {content}"));
@@ -35,12 +32,38 @@ pub fn decompress(from: &[u8], to: &mut [u8]) -> Result<(), String> {
             Some(context) => context,
             None => context.insert(DCtx::try_create().ok_or("could not be read: out of memory")?),
         };
-        match context.decompress(to, frame) {
+        match context.decompress(to, frames) {
             Ok(n) if n == to.len() => Ok(()),
             Ok(n) => Err(format!("holds {n}")),
             Err(e) => Err(why(e)),
         }
     })
+}
+
+/// The frames in `from`, without padding, and how much they hold together if all of them say so.
+fn frames(from: &[u8]) -> Result<(&[u8], Option<u64>), String> {
+    let (mut end, mut content) = (0, Some(0u64));
+    loop {
+        let (frames, rest) = from.split_at_checked(end).ok_or("is cut off")?;
+        if end > 0 && is_padding(rest.len(), rest) {
+            return Ok((frames, content));
+        }
+        let bytes = match zstd_safe::find_frame_compressed_size(rest) {
+            Ok(bytes) => bytes,
+            Err(code) if end == 0 => return Err(why(code)),
+            Err(code) => {
+                return Err(format!(
+                    "is followed by {} more bytes that are no frame: {}",
+                    rest.len(),
+                    get_error_name(code)
+                ));
+            }
+        };
+        let frame = rest.get(..bytes).ok_or("is cut off")?;
+        let holds = zstd_safe::get_frame_content_size(frame).ok().flatten();
+        content = content.zip(holds).and_then(|(sum, more)| sum.checked_add(more));
+        end += bytes;
+    }
 }
 
 /// Makes a frame in `scratch`; its length.

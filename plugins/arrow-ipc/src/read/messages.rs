@@ -6,8 +6,12 @@ use crossdock_memory::Result;
 use crossdock_plugin_api::{Code, Error};
 
 use super::bytes::{Bytes, Stored};
+use super::footer_check::{check_gaps, check_schemas};
 use super::pipe::Pipe;
-use crate::wire::frame::{self, FILE_HEAD_BYTES, FILE_TAIL_BYTES, MAGIC, Prefix};
+use crate::limits::MOST_METADATA_BYTES;
+use crate::wire::frame::{
+    self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, MAGIC, MOST_HEAD_BYTES, Prefix,
+};
 use crate::wire::{self, Block, Footer, Header, Message, Schema, footer};
 
 /// A message with its body.
@@ -16,6 +20,8 @@ pub struct Arrived {
     pub message: Message,
     /// Its body.
     pub body: Bytes,
+    /// Bytes of the source up to its prefix.
+    pub begin: u64,
     /// Bytes of the source up to its end.
     pub position: u64,
 }
@@ -94,8 +100,49 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
         file.with(room, footer_bytes, |bytes| footer::read(bytes, room))?;
     let n_dictionaries = dictionaries.len();
     dictionaries.extend(batches);
+    let first = dictionaries.iter().map(|block| block.offset).min().unwrap_or(room);
+    let end = check_schema_message(&file, &schema, first)?;
+    check_gaps(&file, end, &dictionaries, room)?;
     let messages = Messages::File { file, blocks: dictionaries.into_iter(), n_dictionaries };
     Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
+}
+
+/// The message without a prefix that `bytes` begin with: it ends before the next message's marker.
+fn bare_message(bytes: &[u8]) -> &[u8] {
+    let (words, _) = bytes.as_chunks::<4>();
+    let markers = words.iter().enumerate().filter(|(_, word)| **word == CONTINUATION);
+    let mut messages = markers.filter_map(|(i, _)| bytes.get(..4 * i)).take(MOST_MARKERS);
+    messages.find(|message| wire::message::is_message(message)).unwrap_or(bytes)
+}
+
+/// Compares the schema that a file begins with to that of its footer; bytes of the file up to its end. `first` is where the
+/// next message begins, or the footer.
+fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u64> {
+    let mut begin = FILE_HEAD_BYTES;
+    let mut word = [0; 4];
+    while begin < MOST_HEAD_BYTES {
+        file.read_apart(begin, &mut word)?;
+        if word != [0; 4] {
+            break;
+        }
+        begin += word.len() as u64;
+    }
+    let read = || {
+        if frame::is_bare(word) {
+            let bytes = usize::try_from(first.saturating_sub(begin)).unwrap_or(usize::MAX);
+            return file.with(begin, bytes.min(MOST_METADATA_BYTES), |bytes| {
+                let schema = bare_message(bytes);
+                check_schemas(&expect_schema(wire::message::read(schema)?)?.0, footer)?;
+                Ok(begin + schema.len() as u64)
+            });
+        }
+        let Found::Message(message, end) = message_at(file, begin, USUAL_METADATA_BYTES)? else {
+            return Err(Error::bad_data("the file has no message before its footer, not even a schema"));
+        };
+        check_schemas(&expect_schema(message)?.0, footer)?;
+        Ok(end)
+    };
+    read().map_err(|e| e.context(format_args!("at byte {begin}")))
 }
 
 fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
@@ -156,6 +203,67 @@ enum Found {
     End(u64),
 }
 
+/// The next message of a stream, or of the one that follows it.
+fn next_of(stream: &Arc<Stored>, position: &mut u64) -> Result<Next> {
+    let mut is_first = false;
+    loop {
+        match message_at(stream, *position, USUAL_METADATA_BYTES)? {
+            Found::Message(message, body) => {
+                if is_first {
+                    check_first(&message)?;
+                }
+                let bytes = Bytes::stored(stream, body, message.body_bytes)?;
+                let begin = std::mem::replace(position, body + message.body_bytes);
+                return Ok(Next::Message(Box::new(Arrived {
+                    message,
+                    body: bytes,
+                    begin,
+                    position: *position,
+                })));
+            }
+            Found::End(bytes) => *position += bytes,
+        }
+        if !is_followed(stream, position)? {
+            return Ok(Next::End);
+        }
+        is_first = true;
+    }
+}
+
+/// Refuses a stream that does not begin with a schema.
+pub fn check_first(message: &Message) -> Result<()> {
+    match message.header {
+        Header::Schema(_) => Ok(()),
+        _ => Err(Error::bad_data("a stream follows that does not begin with a schema")),
+    }
+}
+
+/// Whether another stream follows the end of one, at `position` after padding.
+fn is_followed(stream: &Stored, position: &mut u64) -> Result<bool> {
+    loop {
+        let left = usize::try_from(stream.len().saturating_sub(*position)).unwrap_or(usize::MAX);
+        let mut head = vec![0; left.min(PADDING_PIECE_BYTES)];
+        stream.read_apart(*position, &mut head)?;
+        match frame::following(&head) {
+            Following::Nothing | Following::Other => return Ok(false),
+            Following::Padding(bytes) => *position += bytes as u64,
+            Following::Stream => return Ok(true),
+            Following::File => return Err(file_follows()),
+        }
+    }
+}
+
+/// What is wrong with a file behind a stream.
+pub fn file_follows() -> Error {
+    Error::bad_data("an Arrow IPC file follows the end of the stream: read each by itself")
+}
+
+/// How much is read at once of what is most likely padding.
+const PADDING_PIECE_BYTES: usize = 4096;
+
+/// How many words like a marker there may be inside of a message without a prefix: each is a try to read it.
+pub const MOST_MARKERS: usize = 16;
+
 /// Prefix and metadata of a batch of some dozens of columns.
 const USUAL_METADATA_BYTES: usize = 2048;
 
@@ -169,27 +277,18 @@ impl Messages {
                 *n_dictionaries = n_dictionaries.saturating_sub(1);
                 block_at(file, block, is_dictionary).map(|a| Next::Message(Box::new(a)))
             }
-            Self::Stream { stream, position } => match message_at(stream, *position, USUAL_METADATA_BYTES) {
-                Ok(Found::Message(message, body)) => {
-                    let bytes = Bytes::stored(stream, body, message.body_bytes)?;
-                    *position = body + message.body_bytes;
-                    Ok(Next::Message(Box::new(Arrived { message, body: bytes, position: *position })))
-                }
-                Ok(Found::End(bytes)) => {
-                    *position += bytes;
-                    Ok(Next::End)
-                }
-                Err(e) => Err(e.context(format_args!("at byte {position}"))),
-            },
+            Self::Stream { stream, position } => {
+                next_of(stream, position).map_err(|e| e.context(format_args!("at byte {position}")))
+            }
             Self::Pipe(pipe) => pipe.next(wait),
         }
     }
 
-    /// After the end: bytes that follow it, which nobody reads.
-    pub fn left_over(&self) -> u64 {
+    /// After the end: where bytes begin that are not read, if there are any. A pipe says so itself.
+    pub fn left_over(&self) -> Option<u64> {
         match self {
-            Self::Stream { stream, position } => stream.len().saturating_sub(*position),
-            Self::File { .. } | Self::Pipe(_) => 0,
+            Self::Stream { stream, position } => (*position < stream.len()).then_some(*position),
+            Self::File { .. } | Self::Pipe(_) => None,
         }
     }
 
@@ -232,7 +331,7 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Arr
             )));
         }
         let bytes = Bytes::stored(file, start, message.body_bytes)?;
-        Ok(Arrived { position: start + message.body_bytes, message, body: bytes })
+        Ok(Arrived { begin: block.offset, position: start + message.body_bytes, message, body: bytes })
     };
     read().map_err(|e| e.context(format_args!("at byte {}", block.offset)))
 }

@@ -3,6 +3,7 @@
 mod build;
 pub mod bytes;
 mod dictionaries;
+mod footer_check;
 mod in_flight;
 mod loading;
 pub mod messages;

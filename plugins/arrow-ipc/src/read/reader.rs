@@ -18,7 +18,8 @@ use super::pipe;
 use crate::footer_metadata;
 use crate::limits::{DEFAULT_BYTES_AHEAD, DEFAULT_BYTES_AHEAD_OF_DEVICE};
 use crate::pool::Pool;
-use crate::wire::{BatchMeta, Column, Header, Schema};
+use crate::wire::schema::{names_and_types, same_types};
+use crate::wire::{BatchMeta, Column, Header, Message, Schema};
 
 /// A stream of the batches that a source holds.
 pub struct Reader {
@@ -30,7 +31,10 @@ pub struct Reader {
     /// Where bodies are brought to the device, so that the next one is on its way while the call's stream works on this
     /// one; `None` on the host.
     uploads: Option<Stream>,
+    /// Of the batches that are handed out next.
     schema: Schema,
+    /// Of the messages that come in next: of another stream, where one follows.
+    incoming: Schema,
     shape: Shape,
     messages: Messages,
     dictionaries: Dictionaries,
@@ -41,13 +45,26 @@ pub struct Reader {
     failed: Option<Error>,
     warned: bool,
     warned_of_end: bool,
+    warned_of_metadata: bool,
     batches: u64,
 }
 
 /// A message whose body is being brought to the device.
 enum UnderWay {
-    Batch { meta: BatchMeta, body: Loading, position: u64, metadata: Metadata },
-    Dictionary { id: i64, is_delta: bool, meta: BatchMeta, body: Loading },
+    Batch {
+        meta: BatchMeta,
+        body: Loading,
+        position: u64,
+        metadata: Metadata,
+    },
+    Dictionary {
+        id: i64,
+        is_delta: bool,
+        meta: BatchMeta,
+        body: Loading,
+    },
+    /// Where another stream of the same fields begins.
+    NextStream(Schema),
     Failed(Error),
 }
 
@@ -55,7 +72,7 @@ impl UnderWay {
     fn bytes(&self) -> u64 {
         match self {
             Self::Batch { body, .. } | Self::Dictionary { body, .. } => body.bytes(),
-            Self::Failed(_) => 0,
+            Self::NextStream(_) | Self::Failed(_) => 0,
         }
     }
 }
@@ -75,8 +92,7 @@ impl Reader {
         let name = source.name().to_string();
         let opened = Self::open_source(call, source, host, memory).map_err(|e| named(e, &name))?;
         if opened.leaves_metadata {
-            let what = format!("the schema's message in '{name}' has metadata of its own, which is left out");
-            host.log(abi::LOG_WARN, &what);
+            warn_of_schema_message(host, &name);
         }
         let mut schema = opened.schema;
         schema.arrow =
@@ -91,6 +107,7 @@ impl Reader {
             pool: pool.clone(),
             device: call.device(),
             shape: Shape::of(&schema.columns),
+            incoming: schema.clone(),
             schema,
             messages: opened.messages,
             dictionaries: Dictionaries::new(opened.is_file),
@@ -100,6 +117,7 @@ impl Reader {
             failed: None,
             warned: false,
             warned_of_end: false,
+            warned_of_metadata: false,
             batches: 0,
         })
     }
@@ -109,7 +127,8 @@ impl Reader {
             Ok(stored) => messages::open(stored),
             Err(source) => {
                 let host = host.clone();
-                pipe::open(source, memory, call.device(), move |what| host.log(abi::LOG_WARN, what))
+                let warn = move |what: &str| host.log(abi::LOG_WARN, what);
+                pipe::open(source, memory, call.device(), call.byte_budget(), warn)
             }
         }
     }
@@ -161,7 +180,11 @@ impl Reader {
     }
 
     fn start(&mut self, arrived: messages::Arrived, stream: &Stream) -> Result<UnderWay> {
-        let messages::Arrived { message, body, position } = arrived;
+        let messages::Arrived { message, body, begin, position } = arrived;
+        if let Header::Schema(_) = message.header {
+            let next = self.next_stream(message);
+            return next.map_err(|e| e.context(format_args!("the stream that begins at byte {begin}")));
+        }
         let is_batch = matches!(message.header, Header::Batch(_));
         if !is_batch && !message.metadata.is_empty() && !self.warned {
             self.warned = true;
@@ -180,20 +203,40 @@ impl Reader {
                 Ok(UnderWay::Batch { meta, body, position, metadata: message.metadata })
             }
             Header::Dictionary { id, is_delta, batch: meta } => {
-                Shape::of(std::slice::from_ref(self.values_of(id)?)).check(&meta)?;
+                Shape::of(std::slice::from_ref(values_of(&self.incoming, id)?)).check(&meta)?;
                 let body = Loading::start(&self.memory, stream, &self.pool, body, &meta)?;
                 Ok(UnderWay::Dictionary { id, is_delta, meta, body })
             }
-            Header::Schema(_) => Err(Error::bad_data("a second schema follows the first")),
+            Header::Schema(_) => Err(Error::internal("a schema was taken for a message with a body")),
         }
         .map_err(|e: Error| e.context(format_args!("the message that ends at byte {position}")))
     }
 
-    fn values_of(&self, id: i64) -> Result<&Column> {
-        let known = self.schema.dictionaries()?;
-        known.get(&id).copied().ok_or_else(|| {
-            Error::bad_data(format!("a dictionary batch has id {id}, which no field of the schema uses"))
-        })
+    /// Another stream follows the first, as in files that were put one after another: its batches are of the same table.
+    fn next_stream(&mut self, message: Message) -> Result<UnderWay> {
+        let (next, leaves_metadata) = messages::expect_schema(message)?;
+        let (first, other) = (&self.incoming.arrow, &next.arrow);
+        if first.fields() != other.fields() {
+            let (mut expected, mut got) = (names_and_types(first), names_and_types(other));
+            if expected == got {
+                (expected, got) = (format!("{:?}", first.fields()), format!("{:?}", other.fields()));
+            }
+            return Err(Error::bad_data(format!(
+                "it has another schema than the stream before it, so it is no part of the same table: expected \
+                 [{expected}], got [{got}]"
+            )));
+        }
+        if leaves_metadata {
+            warn_of_schema_message(&self.host, &self.name);
+        }
+        if first.metadata() != other.metadata() && !std::mem::replace(&mut self.warned_of_metadata, true) {
+            let what = "of the streams one after another only the first one's schema metadata is kept";
+            self.host.log(abi::LOG_WARN, &format!("'{}': {what}", self.name));
+        }
+        // Its dictionaries may have other numbers.
+        self.incoming.columns = next.columns;
+        self.shape = Shape::of(&self.incoming.columns);
+        Ok(UnderWay::NextStream(self.incoming.clone()))
     }
 
     fn next_batch(&mut self, call: &Call<'_>, stream: &Stream) -> Result<Option<DeviceBatch>> {
@@ -209,9 +252,13 @@ impl Reader {
                     return Ok(None);
                 }
                 Some(UnderWay::Failed(error)) => return Err(error),
+                Some(UnderWay::NextStream(schema)) => {
+                    self.schema = schema;
+                    self.dictionaries = Dictionaries::new(false);
+                }
                 Some(UnderWay::Dictionary { id, is_delta, meta, body }) => {
                     let slots = self.finish(body, &uploads, check)?;
-                    let column = self.values_of(id)?.clone();
+                    let column = values_of(&self.schema, id)?.clone();
                     let values = Builder::new(&meta, slots, &mut self.dictionaries, stream)
                         .column(&column)
                         .map_err(|e| e.context(format_args!("dictionary {id}")))?;
@@ -244,12 +291,14 @@ impl Reader {
         Ok(slots)
     }
 
-    /// Streams that were put one after another into a file are no longer stream.
     fn warn_of_left_over(&mut self) {
-        let bytes = self.messages.left_over();
-        if bytes > 0 && !std::mem::replace(&mut self.warned_of_end, true) {
-            let what =
-                format!("'{}' has {bytes} bytes after the end of its stream, which are not read", self.name);
+        if let Some(at) = self.messages.left_over()
+            && !std::mem::replace(&mut self.warned_of_end, true)
+        {
+            let what = format!(
+                "'{}' has bytes after the end of its stream, from byte {at} on, which are not read",
+                self.name
+            );
             self.host.log(abi::LOG_WARN, &what);
         }
     }
@@ -302,6 +351,19 @@ impl BatchStream for Reader {
     }
 }
 
+fn warn_of_schema_message(host: &Host, name: &str) {
+    let what = format!("the schema's message in '{name}' has metadata of its own, which is left out");
+    host.log(abi::LOG_WARN, &what);
+}
+
+/// The values' column of a dictionary.
+fn values_of(schema: &Schema, id: i64) -> Result<&Column> {
+    let known = schema.dictionaries()?;
+    known.get(&id).copied().ok_or_else(|| {
+        Error::bad_data(format!("a dictionary batch has id {id}, which no field of the schema uses"))
+    })
+}
+
 fn named(error: Error, name: &str) -> Error {
     if error.message().contains(name) { error } else { error.context(format_args!("'{name}'")) }
 }
@@ -310,22 +372,14 @@ impl Reader {
     /// Refuses if the source's schema is not of the types that the caller expects.
     pub fn expect(&self, expected: &arrow_schema::Schema) -> Result<()> {
         let got = &self.schema.arrow;
-        let same = got.fields().len() == expected.fields().len()
-            && got.fields().iter().zip(expected.fields()).all(|(got, expected)| {
-                got.name() == expected.name() && got.data_type().equals_datatype(expected.data_type())
-            });
-        if same {
+        if same_types(got, expected) {
             return Ok(());
         }
-        let names = |schema: &arrow_schema::Schema| {
-            let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name(), f.data_type()));
-            fields.collect::<Vec<_>>().join(", ")
-        };
         Err(Error::invalid_argument(format!(
             "'{}' has another schema of its own: expected [{}], got [{}]",
             self.name,
-            names(expected),
-            names(got)
+            names_and_types(expected),
+            names_and_types(got)
         )))
     }
 }

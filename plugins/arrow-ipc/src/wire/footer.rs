@@ -5,7 +5,7 @@ use crossdock_plugin_api::{Error, Result};
 use flatbuffers::FlatBufferBuilder;
 
 use super::schema::Schema;
-use super::{broken, message, private_copy, schema_read, schema_write, verifier};
+use super::{broken, private_copy, schema_read, schema_write, verifier};
 
 /// A file's table of contents.
 #[derive(Debug)]
@@ -31,12 +31,20 @@ pub struct Block {
     pub body_bytes: u64,
 }
 
+impl Block {
+    /// Bytes from the file's beginning to the end of the body.
+    pub fn end(&self) -> u64 {
+        // `read_block` made sure that there are so many.
+        self.offset.saturating_add(self.metadata_bytes as u64).saturating_add(self.body_bytes)
+    }
+}
+
 /// Reads a footer; `room` is how many bytes of the file come before it.
 pub fn read(bytes: &[u8], room: u64) -> Result<Footer> {
     let bytes = &private_copy(bytes);
     let footer = arrow_ipc::root_as_footer_with_opts(&verifier(bytes.len()), bytes)
         .map_err(|e| broken("footer", e))?;
-    message::check_version(footer.version())?;
+    // The version counts in each message: writers before Arrow 1.0 left that of the footer at its default, V1.
     let schema = footer.schema().ok_or_else(|| Error::bad_data("the footer holds no schema"))?;
     let blocks = |list: Option<flatbuffers::Vector<'_, arrow_ipc::Block>>, what: &str| {
         let list = list.into_iter().flatten().enumerate();

@@ -8,12 +8,20 @@ use crate::limits::MOST_METADATA_BYTES;
 pub const MAGIC: &[u8; 6] = b"ARROW1";
 /// Bytes before the first message of a file: the magic, padded.
 pub const FILE_HEAD_BYTES: u64 = 8;
+/// The most that writers pad the magic to.
+pub const MOST_HEAD_BYTES: u64 = 72;
 /// Before each message's length, since Arrow 0.15.
 pub const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What ends a stream.
 pub const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 /// After a file's footer: its length and the magic.
 pub const FILE_TAIL_BYTES: u64 = 10;
+
+/// Whether a file's first message has no prefix but begins with its flatbuffer, as polars writes it: `word`, its first, is
+/// the offset of a root table then, which is less than any message's length.
+pub fn is_bare(word: [u8; 4]) -> bool {
+    u32::from_le_bytes(word) < 32
+}
 
 /// What the bytes before a message say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +52,76 @@ fn length(word: [u8; 4], prefix_bytes: usize) -> Result<Prefix> {
         _ => Err(Error::bad_data(format!(
             "a message claims {claimed} bytes of metadata, expected 1 to {MOST_METADATA_BYTES}"
         ))),
+    }
+}
+
+/// Bytes of a stream by which one without continuation markers is recognised.
+pub const LEGACY_HEAD_BYTES: usize = 16;
+
+/// How a stream without continuation markers (before Arrow 0.15) begins, each with its offset: a length below 16 MiB, then
+/// the flatbuffer of a message. That is the offset of its root table, padding, and the size of the table's vtable, which
+/// lies right before the table: it has entries for the first 3, 4 or 5 fields.
+pub fn legacy_magics() -> Vec<(u64, Vec<u8>)> {
+    const OFFSET: u64 = 3;
+    let mut magics = Vec::new();
+    for vtable in [10u8, 12, 14] {
+        for padding in [0u8, 2, 4, 6] {
+            let mut magic = vec![0, 4 + padding + vtable, 0, 0, 0];
+            magic.resize(magic.len() + usize::from(padding), 0);
+            magic.extend([vtable, 0]);
+            magics.push((OFFSET, magic));
+        }
+    }
+    magics
+}
+
+/// What follows the end of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Following {
+    /// The end of the source.
+    Nothing,
+    /// So many bytes of padding or of further end markers.
+    Padding(usize),
+    /// Another stream.
+    Stream,
+    /// A file.
+    File,
+    /// Bytes that are neither.
+    Other,
+}
+
+/// Recognises what follows the end of a stream by its first bytes: [`LEGACY_HEAD_BYTES`] or more unless the source ends.
+pub fn following(head: &[u8]) -> Following {
+    let zeros = head.iter().take_while(|byte| **byte == 0).count();
+    // A length may begin with a zero, and begins at a multiple of four bytes.
+    let padding = if zeros == head.len() { zeros } else { zeros / 4 * 4 };
+    let is_legacy = || {
+        let begins = |(offset, magic): (u64, Vec<u8>)| {
+            head.get(offset as usize..).is_some_and(|rest| rest.starts_with(&magic))
+        };
+        legacy_magics().into_iter().any(begins)
+    };
+    match head {
+        [] => Following::Nothing,
+        _ if padding > 0 => Following::Padding(padding),
+        _ if head.starts_with(&END_OF_STREAM) => Following::Padding(END_OF_STREAM.len()),
+        _ if head.starts_with(&CONTINUATION) => Following::Stream,
+        _ if head.starts_with(MAGIC) => Following::File,
+        _ if is_legacy() => Following::Stream,
+        _ => Following::Other,
+    }
+}
+
+/// How many bytes of `gap`, which a file has after a message, are padding and end markers.
+pub fn padding(gap: &[u8]) -> usize {
+    let mut rest = gap;
+    loop {
+        let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+        let after = rest.get(zeros..).unwrap_or_default();
+        rest = match after.strip_prefix(&END_OF_STREAM) {
+            Some(rest) => rest,
+            None => return gap.len() - after.len(),
+        };
     }
 }
 
@@ -83,6 +161,21 @@ mod tests {
         assert!(read_first([0xfe, 0xff, 0xff, 0xff]).is_err());
         assert!(read_second([0xff; 4]).is_err());
         assert!(read_second([0, 0, 0, 0x7f]).is_err());
+    }
+
+    #[test]
+    fn what_follows_a_stream_is_recognised_by_its_first_bytes() {
+        let legacy = [0, 1, 0, 0, 16, 0, 0, 0, 0, 0, 10, 0, 12, 0, 6, 0];
+        assert_eq!(following(&[]), Following::Nothing);
+        assert_eq!(following(&[0, 0, 0]), Following::Padding(3));
+        assert_eq!(following(&[&[0; 4][..], &legacy].concat()), Following::Padding(4));
+        assert_eq!(following(&legacy), Following::Stream);
+        assert_eq!(following(&END_OF_STREAM), Following::Padding(8));
+        assert_eq!(following(&[0xff, 0xff, 0xff, 0xff, 16, 0, 0, 0]), Following::Stream);
+        assert_eq!(following(b"ARROW1\0\0"), Following::File);
+        assert_eq!(following(&[0, 0, 1]), Following::Other);
+        assert_eq!(following(b"PAR1"), Following::Other);
+        assert!(legacy_magics().iter().all(|(at, magic)| *at as usize + magic.len() <= LEGACY_HEAD_BYTES));
     }
 
     #[test]

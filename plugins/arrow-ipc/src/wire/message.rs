@@ -117,8 +117,14 @@ pub fn read(bytes: &[u8]) -> Result<Message> {
     Ok(Message { header, body_bytes, metadata })
 }
 
+/// Whether `bytes` are the flatbuffer of a message. Zeros are a valid flatbuffer too, of a table without fields.
+pub fn is_message(bytes: &[u8]) -> bool {
+    arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
+        .is_ok_and(|message| message.header().is_some())
+}
+
 /// Versions 1 to 3 are older than the format's 1.0 promise and laid out otherwise.
-pub fn check_version(version: MetadataVersion) -> Result<()> {
+fn check_version(version: MetadataVersion) -> Result<()> {
     match version {
         MetadataVersion::V4 | MetadataVersion::V5 => Ok(()),
         other => Err(Error::unsupported(format!(

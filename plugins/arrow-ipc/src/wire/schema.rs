@@ -109,6 +109,20 @@ impl Column {
     }
 }
 
+/// Whether the fields of two schemas have the same names and types.
+pub fn same_types(a: &arrow_schema::Schema, b: &arrow_schema::Schema) -> bool {
+    let same =
+        |(a, b): (&FieldRef, &FieldRef)| a.name() == b.name() && a.data_type().equals_datatype(b.data_type());
+    a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
+}
+
+/// Names and types, for messages.
+pub fn names_and_types(schema: &arrow_schema::Schema) -> String {
+    // A name may hold line ends, and a message is one line.
+    let fields = schema.fields().iter().map(|f| format!("{}: {}", f.name().escape_debug(), f.data_type()));
+    fields.collect::<Vec<_>>().join(", ")
+}
+
 /// The field under which a dictionary's values are stored: IPC has one field for both.
 pub fn values_field(field: &FieldRef, values: &DataType) -> FieldRef {
     FieldRef::new(arrow_schema::Field::new(field.name(), values.clone(), true))

@@ -5,6 +5,7 @@
 mod common;
 
 mod dictionaries;
+mod ends;
 mod golden_files;
 mod hostile_bytes;
 mod large_bodies;

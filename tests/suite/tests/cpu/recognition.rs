@@ -1,9 +1,14 @@
 //! Which plugin reads and writes what: by bytes, by endings, by `--from`, `--to` and `--via`; conflicts are explained.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Output, Stdio};
 
-use crossdock_tests::{assert_nothing_left, crossdock, csv_plugin, sample};
+use arrow_ipc::MetadataVersion;
+use arrow_ipc::reader::FileReader;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use crossdock_tests::{assert_nothing_left, command, crossdock, csv_plugin, sample};
 
 struct Place {
     folder: tempfile::TempDir,
@@ -76,7 +81,7 @@ fn what_nobody_claims_is_named_with_what_there_is() {
     let place = place();
     let text = place.at("in.txt");
     std::fs::write(&text, "a,b\n1,2\n").unwrap();
-    let known = ["csv (.csv)", "arrow-ipc-file (.arrow .feather)", "--from"];
+    let known = ["csv (.csv)", "arrow-ipc-file (.arrow .feather .ipc)", "--from"];
     place.refused(&text, &place.at("out.arrow"), &[], 1, &known);
     place.refused(&sample(), &place.at("out.xyz"), &[], 2, &["csv (.csv)", "--to"]);
     place.refused(
@@ -105,6 +110,34 @@ fn what_nobody_claims_is_named_with_what_there_is() {
         1,
         &["csv", "no option 'compression'", "delimiter"],
     );
+}
+
+#[test]
+fn streams_of_any_framing_are_known_by_their_bytes_and_through_a_pipe() {
+    let place = place();
+    let batch = FileReader::try_new(File::open(sample()).unwrap(), None).unwrap().next().unwrap().unwrap();
+    for (is_legacy, version) in [(true, MetadataVersion::V4), (false, MetadataVersion::V5)] {
+        let (options, mut stream) = (IpcWriteOptions::try_new(8, is_legacy, version).unwrap(), Vec::new());
+        let mut writer = StreamWriter::try_new_with_options(&mut stream, &batch.schema(), options).unwrap();
+        writer.write(&batch).unwrap();
+        writer.finish().unwrap();
+        let (bare, out) = (place.at("bare"), place.at("out.ipc"));
+        let rows = |file: &Path| {
+            let reader = FileReader::try_new(File::open(file).unwrap(), None).unwrap();
+            reader.map(|batch| batch.unwrap().num_rows()).sum::<usize>()
+        };
+        for (bytes, times) in [(stream.clone(), 1), ([&stream[..], &stream].concat(), 2)] {
+            std::fs::write(&bare, bytes).unwrap();
+            assert_eq!(place.done(&bare, &out, &[]), "");
+            assert_eq!(rows(&out), times * batch.num_rows());
+            let mut command = command(&["convert", "-", out.to_str().unwrap(), "--quiet"]);
+            let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(&std::fs::read(&bare).unwrap()).unwrap();
+            let done = child.wait_with_output().unwrap();
+            assert!(done.status.success() && done.stderr.is_empty(), "{done:?}");
+            assert_eq!(rows(&out), times * batch.num_rows());
+        }
+    }
 }
 
 #[test]
