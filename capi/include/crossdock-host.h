@@ -77,7 +77,7 @@ crossdock_code crossdock_check_version(uint32_t abi_major, uint32_t abi_minor, c
 
 typedef struct crossdock_host_handle crossdock_host_handle;
 
-/* Looks at `plugins` alone: not at CROSSDOCK_PLUGIN_PATH, beside the executable, and in the folder
+/* Looks at `plugins` alone: not at CROSSDOCK_PLUGIN_PATH, and not in the folder
  * crossdock/plugins beside libcrossdock.so. */
 #define CROSSDOCK_HOST_ONLY_GIVEN 1u
 /* A file of `plugins` that is missing or refused is noted as such, instead of failing crossdock_host_create. */
