@@ -1,10 +1,9 @@
 //! The process of an isolated plugin, as the host sees it.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
@@ -15,7 +14,6 @@ use std::time::{Duration, Instant};
 use crossdock_memory::Stream;
 use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
-use rustix::fs::{OFlags, fcntl_setfl};
 
 use crate::cgroup::Group;
 use crate::desk::{Desk, Progress, Threads};
@@ -23,6 +21,7 @@ use crate::lanes::Lanes;
 use crate::link::{Lane, Message, STALL, fits};
 use crate::locks::lock;
 use crate::mapping::Allowance;
+use crate::output::pass_on;
 use crate::program::{DEVICE_VARIABLE, Program};
 use crate::rooms::{Lender, RoomParts, Rooms};
 use crate::shared::{Incoming, Outgoing};
@@ -96,8 +95,9 @@ impl Child {
         }
         // A terminal's Ctrl-C is the host's to pass on.
         command.process_group(0).stdin(Stdio::from(OwnedFd::from(theirs)));
-        // Standard output may be the host's answer.
-        command.stdout(said().map_err(failed)?).stderr(said().map_err(failed)?);
+        // Standard output may be the host's answer, and a terminal is the host's to write to.
+        let (output, written) = io::pipe().map_err(failed)?;
+        command.stdout(written.try_clone().map_err(failed)?).stderr(written);
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace, allowed));
         let stall = silence.map_or(STALL, |silence| silence.min(STALL));
         let control = Lane::from(ours.try_clone().map_err(failed)?).stall_for(stall);
@@ -107,6 +107,8 @@ impl Child {
         let accept = move || served.accept(&control, &others);
         // Before there is a process to see to. It ends where none is started: nobody else has the other end of the socket.
         threads.spawn(accept).map_err(failed)?;
+        let of = who.clone();
+        threads.spawn(move || pass_on(output, &mut io::stderr(), &of)).map_err(failed)?;
         let process = command.spawn().map_err(failed)?;
         let number = process.id();
         // It was not set before.
@@ -338,17 +340,6 @@ impl Drop for Child {
 pub fn answer_in(message: Message) -> Result<(With<Answer>, Vec<OwnedFd>)> {
     let answer: std::result::Result<With<Answer>, Failure> = wire::read(&message.bytes)?;
     Ok((answer?, message.files))
-}
-
-/// Where a process says what it has to say: this one's standard error, opened anew where that can be, so that what a plugin sets
-/// of it, and where in it, is no setting of the host's.
-fn said() -> io::Result<OwnedFd> {
-    // A pipe that nobody reads from any more is not waited for, and no terminal becomes this process's own.
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
-    let anew = OpenOptions::new().append(true).custom_flags(flags.bits() as i32).open("/proc/self/fd/2");
-    let blocks = |file: File| fcntl_setfl(&file, OFlags::APPEND).map(|()| file.into());
-    let anew = anew.and_then(|file| blocks(file).map_err(io::Error::from));
-    anew.or_else(|_| io::stderr().as_fd().try_clone_to_owned())
 }
 
 fn exit_within(process: &mut std::process::Child, time: Duration) -> Option<std::process::ExitStatus> {

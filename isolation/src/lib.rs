@@ -25,6 +25,7 @@ mod link;
 mod locks;
 mod log;
 mod mapping;
+mod output;
 mod places;
 mod program;
 mod remote;
