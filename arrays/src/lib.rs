@@ -13,6 +13,7 @@ mod concatenate;
 mod equal;
 mod host;
 pub mod layout;
+pub mod metadata;
 mod moving;
 mod nulls;
 mod numbers;
