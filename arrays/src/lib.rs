@@ -6,6 +6,7 @@
 
 mod array;
 mod batch;
+pub mod by_value;
 mod c;
 mod call;
 mod check;

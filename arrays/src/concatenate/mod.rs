@@ -15,11 +15,12 @@ use plan::Plan;
 
 impl DeviceBatch {
     /// The rows of all batches, in order, as one batch in one allocation: itself where it is the only one. Metadata is the
-    /// first one's. The batches are of one schema and on one device; the ends of offsets are read, which blocks.
+    /// first one's. The batches are of one schema and on one device; the ends of offsets are read, and of dictionaries that differ
+    /// the values and keys, which blocks.
     ///
     /// # Errors
-    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions, anywhere dictionaries of
-    /// different values); or 32-bit offsets, or run ends of their width, do not reach over all.
+    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions); or 32-bit
+    /// offsets, run ends of their width or keys of a dictionary do not reach over all.
     pub fn concatenate(batches: &[DeviceBatch], stream: &Stream) -> Result<DeviceBatch> {
         let (first, others) = match batches {
             [] => return Err(Error::invalid_argument("no batches were given, expected at least one")),

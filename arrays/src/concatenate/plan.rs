@@ -3,7 +3,7 @@
 use arrow_schema::DataType;
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
 
-use super::dictionaries::common;
+use super::dictionaries::unified;
 use super::nested::{Dense, Ends, child_len};
 use super::too_long;
 use crate::DeviceArray;
@@ -68,6 +68,8 @@ pub(super) struct Node {
 impl Plan {
     /// For the chunks of one column, or of one child: at least one, all of one type.
     pub(super) fn node(&mut self, chunks: &[DeviceArray], stream: &Stream) -> Result<Node> {
+        let unified = unified(chunks, stream)?;
+        let chunks = unified.as_deref().unwrap_or(chunks);
         let Some(first) = chunks.first() else { return Err(Error::internal("a column of no chunks")) };
         let layout = first.layout();
         let len = chunks.iter().try_fold(0usize, |len, chunk| len.checked_add(chunk.len()));
@@ -81,7 +83,7 @@ impl Plan {
             buffers: Vec::with_capacity(layout.n_buffers()),
             shared: Vec::new(),
             children: Vec::with_capacity(first.children().len()),
-            dictionary: common(chunks, stream)?,
+            dictionary: first.dictionary().cloned(),
         };
         for b in 0..layout.n_buffers() {
             let place = match layout.kind(b) {

@@ -16,7 +16,6 @@
 mod codec;
 mod filling;
 mod footer_metadata;
-mod host;
 mod limits;
 mod plan;
 mod pool;
