@@ -9,6 +9,7 @@ mod batch;
 pub mod by_value;
 mod c;
 mod call;
+mod cast;
 mod check;
 mod concatenate;
 mod equal;
@@ -32,6 +33,7 @@ pub use c::{
     import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
+pub use cast::{cast, is_cast};
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};

@@ -21,7 +21,6 @@ use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
 use crate::process::{self, Own};
-use crate::schema::Schema;
 use crate::table::Table;
 use crate::work::detached;
 
@@ -168,15 +167,22 @@ impl Session {
         Ok(used)
     }
 
-    /// Any object that speaks an Arrow protocol as a table, or an array that is no struct as a column. Zero-copy where it lies
-    /// on the session's device.
-    #[pyo3(signature = (obj, schema=None))]
+    /// Any object that speaks an Arrow protocol: as a table, or arrays as a column. Zero-copy where it lies on the session's
+    /// device.
+    ///
+    /// schema: what it is to become, a Schema for a table, a Field for a column; the producer is asked for it, numbers are cast
+    /// where none of them changes, and anything else that differs is a UsageError. as_column: True for a column, False for a
+    /// table; None: arrays that are no structs are a column, and structs are where one of them is null, where they have an
+    /// extension type, where `obj` is an array (its class has `type` or `dtype`, and neither `columns`, `column_names` nor
+    /// `num_columns`), or where their type has a name and may be null.
+    #[pyo3(signature = (obj, schema=None, *, as_column=None))]
     fn from_arrow<'py>(
         &self,
         obj: &Bound<'py, PyAny>,
-        schema: Option<&Schema>,
+        schema: Option<&Bound<'py, PyAny>>,
+        as_column: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_arrow(&self.shared()?, obj, schema)
+        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column)
     }
 
     /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
@@ -203,13 +209,16 @@ impl Session {
         crate::cuda_array_interface::column_from(py, self.shared()?, obj)
     }
 
-    /// A table of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives.
+    /// A table or a column of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives. Structs are a column
+    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null.
+    #[pyo3(signature = (schema, array, *, as_column=None))]
     fn from_capsules<'py>(
         &self,
         schema: &Bound<'py, PyAny>,
         array: &Bound<'py, PyAny>,
+        as_column: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_pair(&self.shared()?, schema, array, "from_capsules")
+        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column)
     }
 
     /// A column of any array that speaks Vortex's protocol, decoded by the plugins that the session has for its encodings.
