@@ -22,6 +22,7 @@ use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
 use crate::process::{self, Own};
 use crate::table::Table;
+use crate::warnings;
 use crate::work::detached;
 
 /// What sessions, tables and columns share. It ends with the last of them.
@@ -109,6 +110,7 @@ impl Session {
             return Err(usage("threads=0: expected at least 1"));
         }
         let search = search(py, plugins.unwrap_or_default())?;
+        warnings::listen();
         let session = detached(py, move || {
             let policy = Policy::usual().map_err(crossdock::Error::from)?;
             let mut host = Host::builder().search(search).policy(policy);
@@ -150,7 +152,7 @@ impl Session {
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         // Plugins are loaded where they have not been yet.
-        let found = py.detach(|| shared.session.encodings());
+        let found = warnings::after(py, Ok(py.detach(|| shared.session.encodings())))?;
         let names = |plugins: &[Arc<Plugin>]| plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
         let named = found.into_iter().map(|(id, plugins)| (id, names(&plugins)));
         named.collect::<Vec<(String, Vec<String>)>>().into_py_dict(py)

@@ -2,6 +2,8 @@
 
 import io
 import os
+import threading
+import warnings
 
 import crossdock as cd
 import pyarrow as pa
@@ -202,3 +204,34 @@ def test_chunks_of_different_dictionaries_are_combined_into_one(session):
     (one,) = column.to_pyarrow().chunks
     assert one.to_pylist() == ["a", "b", "b", None, "c"]
     assert one.dictionary.to_pylist() == ["a", "b", "c"]
+
+
+def with_footer_metadata(tmp_path):
+    out = io.BytesIO()
+    batch = pa.record_batch({"a": [1]})
+    with pa.ipc.new_file(out, batch.schema, metadata={"k": "v"}) as writer:
+        writer.write_batch(batch)
+    pipe = tmp_path / "pipe.arrow"
+    os.mkfifo(pipe)
+    feeder = threading.Thread(target=lambda: pipe.write_bytes(out.getvalue()))
+    feeder.start()
+    return pipe, feeder
+
+
+def test_warnings_of_plugins_are_warnings_of_python(session, tmp_path):
+    pipe, feeder = with_footer_metadata(tmp_path)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        assert session.read(pipe).num_rows == 1
+    feeder.join()
+    assert [(w.category, w.filename) for w in raised] == [(cd.Warning, __file__)]
+    assert "arrow-ipc: " in str(raised[0].message) and "footer" in str(raised[0].message)
+
+
+def test_a_warning_that_a_filter_makes_an_error_is_raised(session, tmp_path):
+    pipe, feeder = with_footer_metadata(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cd.Warning)
+        with pytest.raises(cd.Warning, match="footer"):
+            session.read(pipe)
+    feeder.join()
