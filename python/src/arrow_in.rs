@@ -7,13 +7,13 @@ use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaR
 use crossdock::{Error, Result, Session, Table as HostTable};
 use crossdock_arrays::{Arrays, DataStream, DeviceStream, import_field, on_cpu};
 use crossdock_plugin_api::{Owned, abi};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::capsules::{name_of, take};
 use crate::column::Column;
-use crate::errors::{OrRaise, usage};
+use crate::errors::{OrRaise, is_usage, usage};
 use crate::schema::{Field, Schema};
 use crate::session::Shared;
 use crate::table::Table;
@@ -82,17 +82,21 @@ pub fn from_arrow<'py>(
     };
     for protocol in PROTOCOLS {
         let Some(method) = obj.getattr_opt(protocol)? else { continue };
-        let answer = match &wanted {
-            Some(wanted) => method.call1((&wanted.capsule,))?,
-            None => method.call0()?,
+        let Some(wanted) = &wanted else {
+            return answered(shared, &method.call0()?, protocol, &expected);
         };
-        if protocol.ends_with("_stream__") {
-            return from_stream(shared, &answer, protocol, &expected);
-        }
-        let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(|| {
-            PyTypeError::new_err(format!("{protocol}: expected a pair of capsules, got {answer}"))
-        })?;
-        return pair_of(shared, &pair.get_item(0)?, &pair.get_item(1)?, protocol, &expected);
+        let py = obj.py();
+        let answer = method.call1((&wanted.capsule,));
+        // A container gives its arrays again; what is no table and no array may be read once.
+        let again = answer.is_err() || expected.structs.is_some();
+        return match answer.and_then(|answer| answered(shared, &answer, protocol, &expected)) {
+            Err(error) if again && error.is_instance_of::<PyException>(py) && !is_usage(py, &error) => {
+                // What the producer cannot cast may be cast here, or is refused by the column's name.
+                let result = method.call0().and_then(|answer| answered(shared, &answer, protocol, &expected));
+                result.inspect_err(|other| other.set_cause(py, Some(error)))
+            }
+            result => result,
+        };
     }
     Err(PyTypeError::new_err(format!(
         "from_arrow: a {} speaks none of {}; for tensors there is from_dlpack",
@@ -141,6 +145,22 @@ impl<'py> Wanted<'py> {
             "from_arrow: schema is a {kind}, expected a crossdock.Schema or Field"
         )))
     }
+}
+
+/// What a protocol's method gave.
+fn answered<'py>(
+    shared: &Arc<Shared>,
+    answer: &Bound<'py, PyAny>,
+    protocol: &str,
+    expected: &Expected,
+) -> PyResult<Bound<'py, PyAny>> {
+    if protocol.ends_with("_stream__") {
+        return from_stream(shared, answer, protocol, expected);
+    }
+    let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(|| {
+        PyTypeError::new_err(format!("{protocol}: expected a pair of capsules, got {answer}"))
+    })?;
+    pair_of(shared, &pair.get_item(0)?, &pair.get_item(1)?, protocol, expected)
 }
 
 /// What structs of an object of this class are; `None` where it does not tell.

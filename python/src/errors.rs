@@ -98,6 +98,12 @@ pub fn usage(message: impl Into<String>) -> PyErr {
     raise(Kind::Usage, message)
 }
 
+/// Whether an exception is of the class for the caller's mistakes.
+pub fn is_usage(py: Python<'_>, error: &PyErr) -> bool {
+    let class = CLASSES.get(py).and_then(|classes| classes.kinds.get(Kind::Usage as usize));
+    class.is_some_and(|class| error.is_instance(py, class.bind(py)))
+}
+
 /// The host's error, in one line with every layer's words.
 pub fn of_host(error: HostError) -> PyErr {
     let line = error.one_line();

@@ -93,6 +93,17 @@ def test_a_schema_that_cannot_be_met_is_refused_by_the_columns_name(session, giv
     assert all(word in str(refused.value) for word in words), refused.value
 
 
+def test_what_a_producer_cannot_cast_is_refused_by_the_columns_name(session):
+    with pytest.raises(cd.UsageError, match="'n'.*expected Int8, got Int64.*300") as refused:
+        session.from_arrow(pa.table({"n": [1, 300]}), schema=field("n", pa.int8()))
+    assert "300 not in range" in str(refused.value.__cause__)
+    with pytest.raises(cd.UsageError, match="'n'.*expected Binary, got List"):
+        session.from_arrow(pa.table({"n": [[1]]}), schema=field("n", pa.binary()))
+    # What is read once is not asked again, for rows of it may be gone.
+    with pytest.raises(cd.DataError, match="300 not in range"):
+        session.from_arrow(pa.table({"n": [1, 300]}).to_reader(), schema=field("n", pa.int8()))
+
+
 def test_a_field_asks_for_a_column(session):
     wanted = field("n", pa.int8())[0]
     column = session.from_arrow(Deaf(pa.chunked_array([[1], [2]])), schema=wanted)
