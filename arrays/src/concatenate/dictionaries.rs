@@ -12,7 +12,14 @@ use crate::take::from_first_bit;
 ///
 /// Dictionaries of different values are compared on the host, wherever they lie: the common one has each value once, in the
 /// order in which they come first, and the keys are made anew.
-pub(super) fn unified(chunks: &[DeviceArray], stream: &Stream) -> Result<Option<Vec<DeviceArray>>> {
+///
+/// # Errors
+/// The dictionaries are `ordered`, and do not have their common values in one order.
+pub(super) fn unified(
+    chunks: &[DeviceArray],
+    ordered: bool,
+    stream: &Stream,
+) -> Result<Option<Vec<DeviceArray>>> {
     let dictionaries: Vec<&DeviceArray> = chunks.iter().filter_map(DeviceArray::dictionary).collect();
     let Some((first, others)) = dictionaries.split_first() else { return Ok(None) };
     if dictionaries.len() != chunks.len() {
@@ -42,6 +49,12 @@ pub(super) fn unified(chunks: &[DeviceArray], stream: &Stream) -> Result<Option<
             own.push(place);
         }
         places.push(own);
+    }
+    if ordered && !places.iter().all(|places| places.is_sorted()) {
+        return Err(Error::unsupported(
+            "its dictionaries are ordered, and put together their values would be in another order: decode it first, or \
+             leave the batches apart",
+        ));
     }
     let common = common.finish(stream)?;
     let anew = chunks.iter().zip(&places).map(|(chunk, places)| rekeyed(chunk, places, &common, stream));

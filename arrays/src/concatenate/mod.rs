@@ -11,7 +11,7 @@ use crossdock_memory::{Error, Result, Stream};
 use crate::nulls::stream_on;
 use crate::{DeviceArray, DeviceBatch};
 use limits::too_long;
-use plan::Plan;
+use plan::{Plan, is_ordered};
 
 impl DeviceBatch {
     /// The rows of all batches, in order, as one batch in one allocation: itself where it is the only one. Metadata is the
@@ -55,7 +55,9 @@ impl DeviceBatch {
             let mut chunks: Vec<DeviceArray> =
                 several.iter().filter_map(|batch| batch.column(i).cloned()).collect();
             let resolved = crate::sizes::resolve(&mut chunks.iter_mut().collect::<Vec<_>>(), &stream);
-            let root = resolved.map_err(|(_, error)| error).and_then(|()| plan.node(&chunks, &stream));
+            let root = resolved
+                .map_err(|(_, error)| error)
+                .and_then(|()| plan.node(&chunks, is_ordered(field), &stream));
             roots.push(root.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
         }
         let columns = build::build(plan, roots, &stream)?;

@@ -1,6 +1,6 @@
 //! Which parts of which buffers follow each other where.
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
 
 use super::dictionaries::unified;
@@ -66,9 +66,9 @@ pub(super) struct Node {
 }
 
 impl Plan {
-    /// For the chunks of one column, or of one child: at least one, all of one type.
-    pub(super) fn node(&mut self, chunks: &[DeviceArray], stream: &Stream) -> Result<Node> {
-        let unified = unified(chunks, stream)?;
+    /// For the chunks of one column, or of one child: at least one, all of one type. `ordered`: their dictionaries are.
+    pub(super) fn node(&mut self, chunks: &[DeviceArray], ordered: bool, stream: &Stream) -> Result<Node> {
+        let unified = unified(chunks, ordered, stream)?;
         let chunks = unified.as_deref().unwrap_or(chunks);
         let Some(first) = chunks.first() else { return Err(Error::internal("a column of no chunks")) };
         let layout = first.layout();
@@ -125,7 +125,8 @@ impl Plan {
                 Some(child.slice(from, len))
             });
             let parts = parts.collect::<Result<Vec<_>>>()?;
-            node.children.push(self.node(&parts, stream)?);
+            let ordered = layout.children.get(c).is_some_and(|field| is_ordered(field));
+            node.children.push(self.node(&parts, ordered, stream)?);
         }
         Ok(node)
     }
@@ -263,6 +264,11 @@ pub(super) fn check_reach(values: usize, width: usize, what: &str) -> Result<()>
          with wider {what} first",
         8 * width
     )))
+}
+
+/// Whether a field's dictionary is ordered.
+pub(super) fn is_ordered(field: &Field) -> bool {
+    field.dict_is_ordered() == Some(true)
 }
 
 /// What only the host puts together.

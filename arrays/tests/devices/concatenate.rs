@@ -160,6 +160,22 @@ fn dictionaries_of_different_values_of_every_type_are_unified() {
 }
 
 #[test]
+fn ordered_dictionaries_keep_their_order_or_are_refused() {
+    let dock = Dock::new();
+    let batch = |values: &[&str]| {
+        let batch = dock.batch(&[dictionary(values, vec![0, 1])]);
+        let field = batch.schema().field(0).clone().with_dict_is_ordered(true);
+        batch.with_schema(Arc::new(arrow_schema::Schema::new(vec![field]))).unwrap()
+    };
+    let (all, some) = (batch(&["low", "mid", "high"]), batch(&["low", "high"]));
+    let whole = DeviceBatch::concatenate(&[all.clone(), some.clone()], &dock.cpu).unwrap();
+    assert_eq!(whole.columns()[0].dictionary().unwrap().len(), 3);
+    let error = DeviceBatch::concatenate(&[some, all], &dock.cpu).unwrap_err();
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    assert!(error.message().contains("column 'a'") && error.message().contains("ordered"), "{error}");
+}
+
+#[test]
 fn more_values_than_keys_can_tell_apart_are_refused() {
     let dock = Dock::new();
     let part = |from: i32| {
