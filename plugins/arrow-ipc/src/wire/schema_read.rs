@@ -12,6 +12,20 @@ use super::schema::{Column, Kind, Schema, at, check_depth, values_field};
 use super::strings::Strings;
 use super::types_read;
 
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+
+/// Arrow's own extension types whose storage is of one type or one kind, which is none of dictionaries.
+const NEVER_A_DICTIONARY: [&str; 7] = [
+    "arrow.bool8",
+    "arrow.fixed_shape_tensor",
+    "arrow.json",
+    "arrow.parquet.variant",
+    "arrow.timestamp_with_offset",
+    "arrow.uuid",
+    "arrow.variable_shape_tensor",
+];
+
 /// A list of pairs, as flatbuffers have it.
 pub type Pairs<'a> = Vector<'a, ForwardsUOffset<arrow_ipc::KeyValue<'a>>>;
 
@@ -55,8 +69,21 @@ pub fn read_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadat
 
 /// The same of a dictionary's field: Arrow IPC has no field for the values, so what a writer of ours has put down of theirs is
 /// among its own.
+///
+/// Arrow C++ writes an extension type of the values as it writes one of the dictionary. Those that no dictionary can have are the
+/// values'.
 fn read_dictionary_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
-    metadata::from_dictionary_pairs(bytes_of(pairs, strings))
+    let mut own = metadata::from_dictionary_pairs(bytes_of(pairs, strings));
+    if own.get(EXTENSION_NAME).is_none_or(|name| !NEVER_A_DICTIONARY.contains(&name.as_str())) {
+        return own;
+    }
+    let mut values = metadata::of_dictionary_values(&own);
+    for key in [EXTENSION_NAME, EXTENSION_METADATA] {
+        if let Some(value) = own.remove(key) {
+            values.insert(key, value);
+        }
+    }
+    metadata::with_dictionary_values(own, &values)
 }
 
 fn bytes_of<'a>(
