@@ -267,12 +267,13 @@ impl Session {
     }
 
     /// Ends it; what was made in it lives on. Closing twice is harmless.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         // A child of the process that opened it leaves it as it is.
         if let Ok(open) = self.open.get() {
             let open = open.write().unwrap_or_else(PoisonError::into_inner).take();
             py.detach(|| drop(open));
         }
+        warnings::after(py, Ok(()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -285,8 +286,8 @@ impl Session {
         _type: &Bound<'_, PyAny>,
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
-    ) {
-        self.close(py);
+    ) -> PyResult<()> {
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::InvalidFlatbuffer;
 
-/// Strings that are not UTF-8 which one flatbuffer may have: each is looked for in all of it.
-const MOST_STRINGS: usize = 1000;
+/// Bytes that are verified to find strings that are not UTF-8: each is looked for from the flatbuffer's beginning on.
+const MOST_VERIFIED_BYTES: usize = 512 << 20;
 
 /// A flatbuffer, and what its strings are where they are not UTF-8.
 pub struct Strings<'a> {
@@ -33,7 +33,7 @@ impl<'a> Strings<'a> {
         verify: impl Fn(&[u8]) -> std::result::Result<(), InvalidFlatbuffer>,
     ) -> std::result::Result<Self, InvalidFlatbuffer> {
         let mut strings = Self::verified(bytes);
-        for _ in 0..MOST_STRINGS {
+        for _ in 0..MOST_VERIFIED_BYTES / bytes.len().max(1) {
             let InvalidFlatbuffer::Utf8Error { range, .. } = &error else { return Err(error) };
             let Some(string) = strings.bytes.to_mut().get_mut(range.clone()) else { return Err(error) };
             strings.originals.insert(range.start, string.to_vec());
@@ -79,5 +79,50 @@ impl<'a> Strings<'a> {
             )));
         }
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verify(bytes: &[u8]) -> std::result::Result<(), InvalidFlatbuffer> {
+        arrow_ipc::root_as_message(bytes).map(drop)
+    }
+
+    /// A message with these pairs.
+    fn message(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let metadata = crossdock_arrays::metadata::from_pairs(pairs.iter().copied());
+        let mut b = flatbuffers::FlatBufferBuilder::new();
+        let pairs = crate::wire::schema_write::write_map(&mut b, &metadata).unwrap();
+        let mut message = arrow_ipc::MessageBuilder::new(&mut b);
+        message.add_custom_metadata(pairs);
+        let message = message.finish();
+        b.finish(message, None);
+        b.finished_data().to_vec()
+    }
+
+    #[test]
+    fn strings_that_are_not_utf8_are_read_as_they_are() {
+        let pairs: [(&[u8], &[u8]); 3] = [(b"a", b"\xff\xfe"), (b"\x80", "ü".as_bytes()), (b"b", b"text")];
+        let bytes = message(&pairs);
+        let strings = Strings::mended(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
+        let read = arrow_ipc::root_as_message(strings.bytes()).unwrap().custom_metadata().unwrap();
+        let mut read: Vec<_> = read
+            .iter()
+            .map(|pair| (strings.original(pair.key().unwrap()), strings.original(pair.value().unwrap())))
+            .collect();
+        read.sort();
+        let mut expected = pairs.to_vec();
+        expected.sort();
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn other_faults_are_not_mended() {
+        let mut bytes = message(&[(b"a", b"\xff")]);
+        let error = verify(&bytes).unwrap_err();
+        bytes[0] = 0xff;
+        assert!(Strings::mended(&bytes, error, verify).is_err());
     }
 }
