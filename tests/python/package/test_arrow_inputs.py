@@ -78,6 +78,13 @@ def test_numbers_are_cast_to_the_schema_that_is_asked_for(session):
         assert table.to_pyarrow().equals(pa.table({"n": pa.array([1, None, -3], kind)}))
 
 
+def test_infinities_and_any_nan_are_cast(session):
+    bits = [0x7FF8000000000000, 0xFFF8000000000000, 0x7FF0000000000000, 0x8000000000000000]
+    floats = pa.array(bits, pa.uint64()).view(pa.float64())
+    got = session.from_arrow(Deaf(pa.table({"n": floats})), schema=field("n", pa.float32()))["n"].to_pyarrow()
+    assert str(got.to_pylist()) == "[nan, nan, inf, -0.0]"
+
+
 @pytest.mark.parametrize(
     ("given", "wanted", "words"),
     [
