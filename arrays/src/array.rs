@@ -133,6 +133,12 @@ impl DeviceArray {
         self.dictionary.as_deref()
     }
 
+    /// The same keys over a dictionary of the same values.
+    pub(crate) fn with_dictionary(mut self, dictionary: DeviceArray) -> Self {
+        self.dictionary = Some(Box::new(dictionary));
+        self
+    }
+
     /// `len` values from `offset` on, in the same buffers.
     pub fn slice(&self, offset: usize, len: usize) -> Result<Self> {
         if offset.checked_add(len).is_none_or(|end| end > self.len) {

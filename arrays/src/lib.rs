@@ -6,13 +6,16 @@
 
 mod array;
 mod batch;
+pub mod by_value;
 mod c;
 mod call;
+mod cast;
 mod check;
 mod concatenate;
 mod equal;
 mod host;
 pub mod layout;
+pub mod metadata;
 mod moving;
 mod nullability;
 mod nulls;
@@ -31,6 +34,7 @@ pub use c::{
     import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
+pub use cast::{cast, is_cast};
 pub use crossdock_plugin_api::{Device, Error, Result};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};

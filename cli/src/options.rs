@@ -12,6 +12,11 @@ use crossdock::{
     trace_from_environment, trace_to,
 };
 
+/// A host that looks for plugins beside the command too.
+pub fn host() -> HostBuilder {
+    Host::builder().search(Search::usual().beside_executable())
+}
+
 /// Where to look for plugins, and which may be loaded.
 #[derive(Args)]
 pub struct PluginPaths {
@@ -47,8 +52,7 @@ impl PluginPaths {
 
     /// A host that looks there, for these.
     pub fn host(&self, policy: Policy) -> HostBuilder {
-        let search = Search::usual().beside_executable();
-        let builder = Host::builder().search(search).policy(policy);
+        let builder = host().policy(policy);
         self.paths.iter().fold(builder, |builder, path| builder.plugins(path))
     }
 }

@@ -27,6 +27,7 @@ from ._native import (
     Table,
     UnsupportedError,
     UsageError,
+    Warning,
     __version__,
 )
 from ._session import default_session
@@ -54,6 +55,7 @@ __all__ = [
     "Table",
     "UnsupportedError",
     "UsageError",
+    "Warning",
     "__version__",
     "compat",
     "cuda",

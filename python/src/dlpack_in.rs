@@ -17,6 +17,7 @@ use crate::dlpack_in_producer::{Asked, ask};
 use crate::errors::{OrRaise, of_host, usage};
 use crate::session::Shared;
 use crate::table::Table;
+use crate::warnings;
 
 /// How tensors are to be read.
 pub struct Wishes<'a, 'py> {
@@ -73,7 +74,8 @@ pub fn from_dlpack<'py>(
             capsules.push(ask(py, &shared, mask)?.in_order(py, &shared)?.into_capsule());
         }
     }
-    let table = py.detach(|| read(&shared, capsules, schema.as_deref(), names.as_deref(), &options))?;
+    let table = py.detach(|| read(&shared, capsules, schema.as_deref(), names.as_deref(), &options));
+    let table = warnings::after(py, table)?;
     if several {
         return Ok(Bound::new(py, Table::new(table, shared))?.into_any());
     }
@@ -185,7 +187,7 @@ pub fn column_of(py: Python<'_>, shared: Arc<Shared>, asked: Asked) -> PyResult<
     };
     let dtype = asked.tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device()));
     let capsules = vec![asked.in_order(py, &shared)?.into_capsule()];
-    let table = py.detach(|| read(&shared, capsules, None, None, &Options::new()))?;
+    let table = warnings::after(py, py.detach(|| read(&shared, capsules, None, None, &Options::new())))?;
     if let Some(plain) = dtype {
         shared.tensors.remember(plain.dtype, table.schema());
     }

@@ -17,6 +17,7 @@ use crate::dlpack_formats::Formats;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::dlpack_tensor::{Form, Managed, give, number_of};
 use crate::errors::{Kind, OrRaise, of_host, raise};
+use crate::warnings;
 
 /// The oldest version with a version.
 const FIRST: (i64, i64) = (1, 0);
@@ -85,7 +86,7 @@ pub fn dlpack<'py>(
     let to = target(device, dl_device)?;
     let consumer = consumer(device, stream)?;
     let wanted = Wanted { form, copying: Copying::of(copy), to, consumer };
-    give(py, tensor(py, column, wanted)?)
+    give(py, warnings::after(py, tensor(py, column, wanted))?)
 }
 
 /// Where it is to be: where it is, or on the CPU.

@@ -6,7 +6,8 @@ use std::ops::Deref;
 use crossdock::Error as HostError;
 use crossdock_plugin_api::{Code, Error as ApiError};
 use pyo3::exceptions::{
-    PyBufferError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError, PyValueError,
+    PyBufferError, PyException, PyMemoryError, PyNotImplementedError, PyOSError, PyRuntimeError,
+    PyUserWarning, PyValueError,
 };
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -16,7 +17,7 @@ use pyo3::types::{PyDict, PyTuple, PyType};
 macro_rules! classes {
     ($($kind:ident $name:literal: $builtin:ty = $doc:literal),* $(,)?) => {
         /// The base of all, and the kinds in their order.
-        struct Classes { base: Py<PyType>, kinds: Vec<Py<PyType>> }
+        struct Classes { base: Py<PyType>, kinds: Vec<Py<PyType>>, warning: Py<PyType> }
 
         impl Classes {
             fn new(py: Python<'_>) -> PyResult<Self> {
@@ -25,11 +26,14 @@ macro_rules! classes {
                 let kinds = vec![
                     $( class(py, $name, &[base.bind(py).clone(), py.get_type::<$builtin>()], $doc)? ),*
                 ];
-                Ok(Self { base, kinds })
+                let said = "What a plugin or the host has to say besides errors.";
+                let warning = class(py, "Warning", &[py.get_type::<PyUserWarning>()], said)?;
+                Ok(Self { base, kinds, warning })
             }
 
             fn add_to(&self, module: &Bound<'_, PyModule>) -> PyResult<()> {
                 module.add("Error", self.base.clone_ref(module.py()))?;
+                module.add("Warning", self.warning.clone_ref(module.py()))?;
                 let names = [$( $name ),*];
                 for (name, class) in names.into_iter().zip(&self.kinds) {
                     module.add(name, class.clone_ref(module.py()))?;
@@ -83,9 +87,21 @@ pub fn raise(kind: Kind, message: impl Into<String>) -> PyErr {
     })
 }
 
+/// The class of warnings.
+pub fn warning(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    let classes = CLASSES.get_or_try_init(py, || Classes::new(py))?;
+    Ok(classes.warning.bind(py).clone().into_any())
+}
+
 /// The caller's mistake.
 pub fn usage(message: impl Into<String>) -> PyErr {
     raise(Kind::Usage, message)
+}
+
+/// Whether an exception is of the class for the caller's mistakes.
+pub fn is_usage(py: Python<'_>, error: &PyErr) -> bool {
+    let class = CLASSES.get(py).and_then(|classes| classes.kinds.get(Kind::Usage as usize));
+    class.is_some_and(|class| error.is_instance(py, class.bind(py)))
 }
 
 /// The host's error, in one line with every layer's words.

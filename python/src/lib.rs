@@ -46,6 +46,7 @@ mod torch;
 mod vortex_buffer;
 mod vortex_in;
 mod vortex_out;
+mod warnings;
 mod work;
 
 use pyo3::prelude::*;

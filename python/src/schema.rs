@@ -1,10 +1,12 @@
 //! `Schema` and `Field`.
 
 use arrow_schema::{FieldRef, SchemaRef};
+use crossdock_arrays::metadata::{Pair, field_pairs, pairs};
 use crossdock_arrays::{export_field, export_schema};
 use pyo3::exceptions::{PyIndexError, PyKeyError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::capsules::give;
 use crate::errors::OrRaise;
@@ -56,10 +58,10 @@ impl Schema {
         self.0.fields().iter().map(|field| field.name().as_str()).collect()
     }
 
-    /// The schema's own metadata.
+    /// The schema's own metadata; what is not UTF-8 as by os.fsdecode, of a key that comes twice the first value.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, self.0.metadata().iter())
+        metadata_of(py, &pairs(self.0.metadata()))
     }
 
     fn __len__(&self) -> usize {
@@ -110,13 +112,13 @@ impl Field {
         self.0.is_nullable()
     }
 
-    /// Its metadata, an extension type's name included.
+    /// Its metadata, an extension type's name included, as Schema.metadata has it.
     #[getter]
     fn metadata<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        dict(py, self.0.metadata().iter())
+        metadata_of(py, &field_pairs(self.0.data_type(), self.0.metadata()))
     }
 
-    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         give(py, export_field(&self.0).or_raise()?)
     }
 
@@ -135,11 +137,17 @@ fn line(field: &FieldRef) -> String {
     format!("{}: {}{null}", field.name(), field.data_type())
 }
 
-fn dict<'py, K: AsRef<str>, V: AsRef<str>>(
-    py: Python<'py>,
-    entries: impl Iterator<Item = (K, V)>,
-) -> PyResult<Bound<'py, PyDict>> {
+/// As `os.fsdecode` does it, bytes that are not UTF-8 are lone surrogates; of a key that comes twice there is the first value.
+fn metadata_of<'py>(py: Python<'py>, pairs: &[Pair]) -> PyResult<Bound<'py, PyDict>> {
+    let text = |bytes: &[u8]| {
+        PyBytes::new(py, bytes).call_method1(intern!(py, "decode"), ("utf-8", "surrogateescape"))
+    };
     let dict = PyDict::new(py);
-    entries.into_iter().try_for_each(|(key, value)| dict.set_item(key.as_ref(), value.as_ref()))?;
+    for (key, value) in pairs {
+        let key = text(key)?;
+        if !dict.contains(&key)? {
+            dict.set_item(key, text(value)?)?;
+        }
+    }
     Ok(dict)
 }

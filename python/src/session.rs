@@ -21,8 +21,8 @@ use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
 use crate::process::{self, Own};
-use crate::schema::Schema;
 use crate::table::Table;
+use crate::warnings;
 use crate::work::detached;
 
 /// What sessions, tables and columns share. It ends with the last of them.
@@ -110,6 +110,7 @@ impl Session {
             return Err(usage("threads=0: expected at least 1"));
         }
         let search = search(py, plugins.unwrap_or_default())?;
+        warnings::listen();
         let session = detached(py, move || {
             let policy = Policy::usual().map_err(crossdock::Error::from)?;
             let mut host = Host::builder().search(search).policy(policy);
@@ -151,7 +152,7 @@ impl Session {
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         // Plugins are loaded where they have not been yet.
-        let found = py.detach(|| shared.session.encodings());
+        let found = warnings::after(py, Ok(py.detach(|| shared.session.encodings())))?;
         let names = |plugins: &[Arc<Plugin>]| plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
         let named = found.into_iter().map(|(id, plugins)| (id, names(&plugins)));
         named.collect::<Vec<(String, Vec<String>)>>().into_py_dict(py)
@@ -168,15 +169,22 @@ impl Session {
         Ok(used)
     }
 
-    /// Any object that speaks an Arrow protocol as a table, or an array that is no struct as a column. Zero-copy where it lies
-    /// on the session's device.
-    #[pyo3(signature = (obj, schema=None))]
+    /// Any object that speaks an Arrow protocol: as a table, or arrays as a column. Zero-copy where it lies on the session's
+    /// device.
+    ///
+    /// schema: what it is to become, a Schema for a table, a Field for a column; the producer is asked for it, numbers are cast
+    /// where none of them changes, and anything else that differs is a UsageError. as_column: True for a column, False for a
+    /// table; None: arrays that are no structs are a column, and structs are where one of them is null, where they have an
+    /// extension type, where `obj` is an array (its class has `type` or `dtype`, and neither `columns`, `column_names` nor
+    /// `num_columns`), or where their type has a name and may be null.
+    #[pyo3(signature = (obj, schema=None, *, as_column=None))]
     fn from_arrow<'py>(
         &self,
         obj: &Bound<'py, PyAny>,
-        schema: Option<&Schema>,
+        schema: Option<&Bound<'py, PyAny>>,
+        as_column: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_arrow(&self.shared()?, obj, schema)
+        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column)
     }
 
     /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
@@ -203,13 +211,16 @@ impl Session {
         crate::cuda_array_interface::column_from(py, self.shared()?, obj)
     }
 
-    /// A table of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives.
+    /// A table or a column of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives. Structs are a column
+    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null.
+    #[pyo3(signature = (schema, array, *, as_column=None))]
     fn from_capsules<'py>(
         &self,
         schema: &Bound<'py, PyAny>,
         array: &Bound<'py, PyAny>,
+        as_column: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_pair(&self.shared()?, schema, array, "from_capsules")
+        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column)
     }
 
     /// A column of any array that speaks Vortex's protocol, decoded by the plugins that the session has for its encodings.
@@ -259,12 +270,13 @@ impl Session {
     }
 
     /// Ends it; what was made in it lives on. Closing twice is harmless.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         // A child of the process that opened it leaves it as it is.
         if let Ok(open) = self.open.get() {
             let open = open.write().unwrap_or_else(PoisonError::into_inner).take();
             py.detach(|| drop(open));
         }
+        warnings::after(py, Ok(()))
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -277,8 +289,8 @@ impl Session {
         _type: &Bound<'_, PyAny>,
         _value: &Bound<'_, PyAny>,
         _traceback: &Bound<'_, PyAny>,
-    ) {
-        self.close(py);
+    ) -> PyResult<()> {
+        self.close(py)
     }
 
     fn __repr__(&self) -> String {

@@ -14,6 +14,7 @@ use crate::column::Column;
 use crate::errors::{OrRaise, usage};
 use crate::session::Shared;
 use crate::vortex_buffer::take;
+use crate::warnings;
 
 /// The most nodes that are taken from one object, before any of their parts are looked at.
 const MOST_NODES: usize = 1 << 20;
@@ -42,7 +43,7 @@ pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyRe
         let batch = session.decode(session.with_arrow_types(array)?)?;
         crossdock::Table::from_batches(session, batch.schema().clone(), vec![batch])
     });
-    Ok(Column::new(table.or_raise()?, shared.clone()))
+    Ok(Column::new(warnings::after(py, table.or_raise())?, shared.clone()))
 }
 
 /// The tree in pre-order, as `who` asks for it; `None` for what does not speak the protocol. Each buffer is taken out of its

@@ -8,6 +8,7 @@ use crossdock_plugin_api::CancelFlag;
 use pyo3::prelude::*;
 
 use crate::errors::{Kind, OrRaise, raise};
+use crate::warnings;
 
 /// How often Python is asked whether a signal has come.
 const SIGNALS: Duration = Duration::from_millis(50);
@@ -17,7 +18,7 @@ pub const LONG_BYTES: u64 = 16 << 20;
 
 /// Runs `work` with the lock released.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    py.detach(work).or_raise()
+    warnings::after(py, py.detach(work).or_raise())
 }
 
 /// The same for work that may take long: signals are looked at meanwhile, and one whose handler raises (Ctrl-C does) sets
@@ -50,7 +51,7 @@ pub fn interruptible<T: Send>(
     });
     match (raised, result) {
         (Some(raised), _) => Err(raised),
-        (None, Ok(result)) => result.or_raise(),
+        (None, Ok(result)) => warnings::after(py, result.or_raise()),
         (None, Err(_)) => {
             Err(raise(Kind::Plugin, "crossdock panicked: this is a bug, what it printed says where"))
         }

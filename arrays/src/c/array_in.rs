@@ -281,7 +281,9 @@ impl Reader {
         if root.null_count() != Some(0) {
             let nulls = root.count_nulls(&memory.default_stream(self.device)?)?;
             if nulls > 0 {
-                return Err(Error::unsupported(format!("a batch has {nulls} null rows, expected none")));
+                return Err(Error::unsupported(format!(
+                    "a batch has {nulls} null rows, expected none (structs that may be null are a column)"
+                )));
             }
         }
         let (offset, len) = (root.offset(), root.len());
@@ -375,8 +377,9 @@ impl Reader {
     ) -> Result<(Slots, Option<Box<Buffer>>)> {
         let least = (layout.n_buffers() + usize::from(layout.variadic)) as i64;
         let most = if layout.variadic { least + MOST_VARIADIC } else { least };
-        // Unions had a validity buffer before format version 5, and some producers still write its slot.
-        let legacy = !layout.has_validity && !layout.buffers().is_empty() && raw.n_buffers == least + 1;
+        // Unions had a validity buffer before format version 5, and some producers still write its slot, as some do for
+        // nulls and runs.
+        let legacy = !layout.has_validity && raw.n_buffers == least + 1;
         if !(least..=most).contains(&raw.n_buffers) && !legacy {
             let more = if layout.variadic { " or more" } else { "" };
             return Err(Error::bad_data(format!(
@@ -398,7 +401,7 @@ impl Reader {
             let buffer = unsafe { self.buffer(address) }?;
             buffers.push(buffer);
         }
-        if legacy && buffers.remove(0).is_some() && raw.null_count != 0 {
+        if legacy && buffers.remove(0).is_some() && raw.null_count != 0 && !layout.all_null {
             return Err(Error::unsupported(format!(
                 "an array of type {data_type} has a validity bitmap of its own, as before Arrow format 5, and {} nulls; \
                  expected none",

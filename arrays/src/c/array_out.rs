@@ -11,6 +11,7 @@ use super::plain::export_plain_batch;
 use super::prepare::{Prepared, needs_own_sizes, variadic_sizes};
 use super::schema_out::export_schema;
 use crate::layout::BufferKind;
+use crate::metadata::pairs;
 use crate::{DeviceArray, DeviceBatch};
 
 /// The batch as it crosses the boundary: its buffers as they are, kept alive until the release, with exact null counts
@@ -27,7 +28,7 @@ pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> 
     let device = batch.device();
     let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
     if !batch.metadata().is_empty() {
-        prepared.metadata = metadata::write(batch.metadata())?;
+        prepared.metadata = metadata::write(&pairs(batch.metadata()))?;
     }
     size.nodes += columns.len();
     size.buffers += 1;

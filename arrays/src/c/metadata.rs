@@ -6,12 +6,14 @@ use std::ffi::c_char;
 use arrow_schema::Metadata;
 use crossdock_plugin_api::{Error, Result};
 
+use crate::metadata::{Pair, from_pairs};
+
 /// Bytes that one blob may have. It does not say how long it is, so a length that lies sends its reader astray; one
 /// that lies beyond this is caught.
 const MOST_BYTES: usize = 256 << 20;
 
 /// What an exported schema points at.
-pub(super) fn write(metadata: &Metadata) -> Result<Vec<u8>> {
+pub(super) fn write(pairs: &[Pair]) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let number = |out: &mut Vec<u8>, n: usize| match i32::try_from(n) {
         Ok(n) => {
@@ -22,11 +24,11 @@ pub(super) fn write(metadata: &Metadata) -> Result<Vec<u8>> {
             Err(Error::unsupported(format!("metadata of {n} bytes is beyond what Arrow's C interface holds")))
         }
     };
-    number(&mut out, metadata.len())?;
-    for (key, value) in metadata.iter() {
-        for text in [key, value] {
-            number(&mut out, text.len())?;
-            out.extend(text.as_bytes());
+    number(&mut out, pairs.len())?;
+    for (key, value) in pairs {
+        for bytes in [key, value] {
+            number(&mut out, bytes.len())?;
+            out.extend(bytes);
         }
     }
     Ok(out)
@@ -37,26 +39,17 @@ pub(super) fn write(metadata: &Metadata) -> Result<Vec<u8>> {
 /// # Safety
 /// `blob` is NULL, or readable as far as its own lengths say.
 pub(super) unsafe fn read(blob: *const c_char) -> Result<Metadata> {
-    let mut metadata = Metadata::new();
     if blob.is_null() {
-        return Ok(metadata);
+        return Ok(Metadata::new());
     }
     // SAFETY: the caller vouches for the blob.
     let mut cursor = unsafe { Cursor::new(blob.cast()) };
-    let pairs = cursor.number("number of pairs")?;
-    for _ in 0..pairs {
-        let key = cursor.text("key")?;
-        let value = cursor.text("value")?;
-        if let Some(before) = metadata.insert(key, value)
-            && metadata.get(key) != Some(&before)
-        {
-            return Err(Error::unsupported(format!(
-                "metadata has key '{}' twice with different values; expected unique keys",
-                crate::layout::shown(key)
-            )));
-        }
+    let n = cursor.number("number of pairs")?;
+    let mut pairs = Vec::new();
+    for _ in 0..n {
+        pairs.push((cursor.counted("key")?, cursor.counted("value")?));
     }
-    Ok(metadata)
+    Ok(from_pairs(pairs))
 }
 
 struct Cursor<'a> {
@@ -92,10 +85,8 @@ impl<'a> Cursor<'a> {
             .map_err(|_| Error::bad_data(format!("metadata: the {what} is {n}, expected 0 or more")))
     }
 
-    fn text(&mut self, what: &str) -> Result<&'a str> {
+    fn counted(&mut self, what: &str) -> Result<&'a [u8]> {
         let n = self.number("length")?;
-        let bytes = self.bytes(n, what)?;
-        std::str::from_utf8(bytes)
-            .map_err(|e| Error::bad_data(format!("metadata: a {what} of {n} bytes is not UTF-8: {e}")))
+        self.bytes(n, what)
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, FieldRef, Schema};
+use arrow_schema::{DataType, Field, FieldRef, Metadata, Schema};
 use crossdock_plugin_api::{Error, Owned, Result, abi};
 
 use super::metadata;
 use crate::MAX_DEPTH;
 use crate::layout::parse_format;
+use crate::metadata::with_dictionary_values;
 
 /// Children that one schema may have: far beyond any table, and few enough to walk.
 const MOST_CHILDREN: i64 = 1 << 20;
@@ -70,7 +71,10 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize) -> Result<Field> {
         return Err(Error::invalid_argument("a schema is released already (its release is NULL)"));
     }
     // SAFETY: a valid schema's strings are NUL-terminated and live as long as it.
-    let (format, name) = unsafe { (text(raw.format, "format")?, text(raw.name, "name")?) };
+    let (format, name) = unsafe { (text(raw.format), text(raw.name)) };
+    let format = format.transpose().map_err(|lossy| not_utf8("a schema's format", &lossy, ""))?;
+    let rename = ": rename the column, or convert its name to UTF-8, before giving it";
+    let name = name.transpose().map_err(|lossy| not_utf8("a field's name", &lossy, rename))?;
     let format = format.ok_or_else(|| Error::bad_data("a schema's format is NULL"))?;
     let name = name.unwrap_or_default();
     // SAFETY: passed on from the caller.
@@ -78,23 +82,28 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize) -> Result<Field> {
     let in_field = |e: Error| {
         if name.is_empty() { e } else { e.context(format!("field '{}'", crate::layout::shown(name))) }
     };
-    let data_type = inner.map_err(in_field)?;
+    let (data_type, values) = inner.map_err(in_field)?;
     // SAFETY: a valid schema's metadata is NULL or a blob as the specification says.
     let metadata = unsafe { metadata::read(raw.metadata) }.map_err(in_field)?;
+    let metadata = with_dictionary_values(metadata, &values);
     Ok(Field::new(name, data_type, raw.flags & abi::FLAG_NULLABLE != 0)
         .with_dict_is_ordered(raw.flags & abi::FLAG_DICTIONARY_ORDERED != 0)
         .with_metadata(metadata))
 }
 
+/// The type, and the metadata of the values where it is a dictionary.
+///
 /// # Safety
 /// As [`import_field_ref`].
-unsafe fn data_type(raw: &abi::ArrowSchema, format: &str, depth: usize) -> Result<DataType> {
+unsafe fn data_type(raw: &abi::ArrowSchema, format: &str, depth: usize) -> Result<(DataType, Metadata)> {
     // SAFETY: passed on from the caller.
     let children = unsafe { children(raw, depth) }?;
     let sorted = raw.flags & abi::FLAG_MAP_KEYS_SORTED != 0;
     let data_type = parse_format(format, children, sorted)?;
     // SAFETY: a valid schema's dictionary is NULL or a valid schema.
-    let Some(dictionary) = (unsafe { raw.dictionary.as_ref() }) else { return Ok(data_type) };
+    let Some(dictionary) = (unsafe { raw.dictionary.as_ref() }) else {
+        return Ok((data_type, Metadata::new()));
+    };
     if !data_type.is_integer() {
         return Err(Error::bad_data(format!(
             "a dictionary's keys are of type {data_type}, expected an integer type"
@@ -102,7 +111,8 @@ unsafe fn data_type(raw: &abi::ArrowSchema, format: &str, depth: usize) -> Resul
     }
     // SAFETY: as above.
     let values = unsafe { field(dictionary, depth + 1) }.map_err(|e| e.context("dictionary"))?;
-    Ok(DataType::Dictionary(Box::new(data_type), Box::new(values.data_type().clone())))
+    let dictionary = DataType::Dictionary(Box::new(data_type), Box::new(values.data_type().clone()));
+    Ok((dictionary, values.metadata().clone()))
 }
 
 /// # Safety
@@ -126,13 +136,19 @@ unsafe fn children(raw: &abi::ArrowSchema, depth: usize) -> Result<Vec<FieldRef>
     Ok(fields)
 }
 
+fn not_utf8(what: &str, lossy: &str, advice: &str) -> Error {
+    Error::bad_data(format!("{what}, '{}', is not UTF-8{advice}", crate::layout::shown(lossy)))
+}
+
+/// The string; what of it can be read where it is not UTF-8.
+///
 /// # Safety
 /// `p` is NULL or a NUL-terminated string that lives as long as the schema.
-unsafe fn text<'a>(p: *const c_char, what: &str) -> Result<Option<&'a str>> {
+unsafe fn text<'a>(p: *const c_char) -> Option<std::result::Result<&'a str, String>> {
     if p.is_null() {
-        return Ok(None);
+        return None;
     }
     // SAFETY: the caller vouches for the string.
     let text = unsafe { CStr::from_ptr(p) };
-    text.to_str().map(Some).map_err(|e| Error::bad_data(format!("a schema's {what} is not UTF-8: {e}")))
+    Some(text.to_str().map_err(|_| text.to_string_lossy().into_owned()))
 }

@@ -9,6 +9,7 @@ use crossdock_plugin_api::{Error, Owned, Result, abi};
 use super::metadata;
 use crate::MAX_DEPTH;
 use crate::layout::{format_of, layout};
+use crate::metadata::{field_pairs, of_dictionary_values};
 
 /// The schema as a struct-typed `ArrowSchema`.
 pub fn export_schema(schema: &Schema) -> Result<Owned<abi::ArrowSchema>> {
@@ -91,8 +92,9 @@ impl Arena {
             release: Some(release),
             ..Default::default()
         };
-        if !metadata.is_empty() {
-            let blob = metadata::write(metadata)?;
+        let pairs = field_pairs(data_type, metadata);
+        if !pairs.is_empty() {
+            let blob = metadata::write(&pairs)?;
             node.metadata = blob.as_ptr().cast();
             self.blobs.push(blob);
         }
@@ -107,7 +109,7 @@ impl Arena {
             self.lists.push(list);
         }
         if let Some((_, values)) = layout.dictionary {
-            let child = self.node("", values, &Metadata::new(), abi::FLAG_NULLABLE)?;
+            let child = self.node("", values, &of_dictionary_values(metadata), abi::FLAG_NULLABLE)?;
             node.dictionary = self.place(child);
         }
         Ok(node)

@@ -11,15 +11,16 @@ use crossdock_memory::{Error, Result, Stream};
 use crate::nulls::stream_on;
 use crate::{DeviceArray, DeviceBatch};
 use limits::too_long;
-use plan::Plan;
+use plan::{Plan, is_ordered};
 
 impl DeviceBatch {
     /// The rows of all batches, in order, as one batch in one allocation: itself where it is the only one. Metadata is the
-    /// first one's. The batches are of one schema and on one device; the ends of offsets are read, which blocks.
+    /// first one's. The batches are of one schema and on one device; the ends of offsets are read, and of dictionaries that differ
+    /// the values and keys, which blocks.
     ///
     /// # Errors
-    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions, anywhere dictionaries of
-    /// different values); or 32-bit offsets, or run ends of their width, do not reach over all.
+    /// There is no batch, or they differ; a type cannot be put together (on devices dense unions); or 32-bit
+    /// offsets, run ends of their width or keys of a dictionary do not reach over all.
     pub fn concatenate(batches: &[DeviceBatch], stream: &Stream) -> Result<DeviceBatch> {
         let (first, others) = match batches {
             [] => return Err(Error::invalid_argument("no batches were given, expected at least one")),
@@ -54,7 +55,9 @@ impl DeviceBatch {
             let mut chunks: Vec<DeviceArray> =
                 several.iter().filter_map(|batch| batch.column(i).cloned()).collect();
             let resolved = crate::sizes::resolve(&mut chunks.iter_mut().collect::<Vec<_>>(), &stream);
-            let root = resolved.map_err(|(_, error)| error).and_then(|()| plan.node(&chunks, &stream));
+            let root = resolved
+                .map_err(|(_, error)| error)
+                .and_then(|()| plan.node(&chunks, is_ordered(field), &stream));
             roots.push(root.map_err(|error| error.context(format_args!("column '{}'", field.name())))?);
         }
         let columns = build::build(plan, roots, &stream)?;

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crossdock_memory::{Buffer, Error, Result, Stream};
 
-use super::plan::{Node, Plan, Rebase, check_reach};
+use super::plan::{Node, Plan, Rebase, check_reach, is_ordered};
 use super::too_long;
 use crate::DeviceArray;
 use crate::layout::{BufferKind, Children};
@@ -105,6 +105,8 @@ impl Plan {
         if parts.is_empty() {
             parts.push(values.slice(0, 0)?);
         }
+        let field = chunks.first().and_then(|chunk| chunk.layout().children.get(1));
+        let ordered = field.is_some_and(|field| is_ordered(field));
         let ends = Node {
             data_type: ends.data_type().clone(),
             len: n,
@@ -114,7 +116,7 @@ impl Plan {
             children: Vec::new(),
             dictionary: None,
         };
-        Ok(vec![ends, self.node(&parts, stream)?])
+        Ok(vec![ends, self.node(&parts, ordered, stream)?])
     }
 }
 

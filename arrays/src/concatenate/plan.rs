@@ -1,9 +1,9 @@
 //! Which parts of which buffers follow each other where.
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, Field};
 use crossdock_memory::{ALIGNMENT, Buffer, Device, Error, Result, Stream};
 
-use super::dictionaries::common;
+use super::dictionaries::unified;
 use super::nested::{Dense, Ends, child_len};
 use super::too_long;
 use crate::DeviceArray;
@@ -66,8 +66,10 @@ pub(super) struct Node {
 }
 
 impl Plan {
-    /// For the chunks of one column, or of one child: at least one, all of one type.
-    pub(super) fn node(&mut self, chunks: &[DeviceArray], stream: &Stream) -> Result<Node> {
+    /// For the chunks of one column, or of one child: at least one, all of one type. `ordered`: their dictionaries are.
+    pub(super) fn node(&mut self, chunks: &[DeviceArray], ordered: bool, stream: &Stream) -> Result<Node> {
+        let unified = unified(chunks, ordered, stream)?;
+        let chunks = unified.as_deref().unwrap_or(chunks);
         let Some(first) = chunks.first() else { return Err(Error::internal("a column of no chunks")) };
         let layout = first.layout();
         let len = chunks.iter().try_fold(0usize, |len, chunk| len.checked_add(chunk.len()));
@@ -81,7 +83,7 @@ impl Plan {
             buffers: Vec::with_capacity(layout.n_buffers()),
             shared: Vec::new(),
             children: Vec::with_capacity(first.children().len()),
-            dictionary: common(chunks, stream)?,
+            dictionary: first.dictionary().cloned(),
         };
         for b in 0..layout.n_buffers() {
             let place = match layout.kind(b) {
@@ -123,7 +125,8 @@ impl Plan {
                 Some(child.slice(from, len))
             });
             let parts = parts.collect::<Result<Vec<_>>>()?;
-            node.children.push(self.node(&parts, stream)?);
+            let ordered = layout.children.get(c).is_some_and(|field| is_ordered(field));
+            node.children.push(self.node(&parts, ordered, stream)?);
         }
         Ok(node)
     }
@@ -261,6 +264,11 @@ pub(super) fn check_reach(values: usize, width: usize, what: &str) -> Result<()>
          with wider {what} first",
         8 * width
     )))
+}
+
+/// Whether a field's dictionary is ordered.
+pub(super) fn is_ordered(field: &Field) -> bool {
+    field.dict_is_ordered() == Some(true)
 }
 
 /// What only the host puts together.

@@ -101,6 +101,25 @@ fn wrong_counts_of_buffers_and_children_are_refused() {
 }
 
 #[test]
+fn nulls_and_runs_may_have_a_validity_slot() {
+    let dock = Dock::new();
+    let mut list = [std::ptr::null()];
+    let array = import(&dock, on_cpu(ints(&mut list)), DataType::Null).unwrap();
+    assert_eq!((array.len(), array.buffers().len()), (3, 0));
+    let (mut none, mut one) = ([std::ptr::null()], [std::ptr::null()]);
+    let words = [3i32];
+    let mut values = [std::ptr::null(), words.as_ptr().cast::<c_void>()];
+    let mut ends = abi::ArrowArray { length: 1, ..ints(&mut values) };
+    let mut nulls = abi::ArrowArray { length: 1, ..ints(&mut none) };
+    let mut children = [&raw mut ends, &raw mut nulls];
+    let mut runs = ints(&mut one);
+    (runs.n_children, runs.children) = (2, children.as_mut_ptr());
+    let field = |name, t| Arc::new(Field::new(name, t, name == "values"));
+    let t = DataType::RunEndEncoded(field("run_ends", DataType::Int32), field("values", DataType::Null));
+    assert_eq!(import(&dock, on_cpu(runs), t).unwrap().len(), 3);
+}
+
+#[test]
 fn missing_buffers_children_and_dictionaries_are_refused() {
     refused("values buffer is missing", DataType::Int32, |raw| {
         // SAFETY: the second of two entries.

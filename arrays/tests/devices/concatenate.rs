@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::common::{Dock, samples};
-use arrow_array::types::Int8Type;
+use arrow_array::types::{Int8Type, Int16Type};
 use arrow_array::{
     ArrayRef, BinaryViewArray, BooleanArray, DictionaryArray, Int16Array, Int32Array, ListViewArray,
     RunArray, StringArray, UnionArray,
@@ -116,7 +116,7 @@ fn dictionary(values: &[&str], keys: Vec<i8>) -> ArrayRef {
 }
 
 #[test]
-fn equal_dictionaries_are_one_and_different_ones_are_refused() {
+fn equal_dictionaries_are_one_and_different_ones_are_unified() {
     let dock = Dock::new();
     for device in devices().iter().copied() {
         let stream = dock.host.stream(device);
@@ -127,9 +127,65 @@ fn equal_dictionaries_are_one_and_different_ones_are_refused() {
         assert_is_all_of(&parts, &whole, &stream, whole.columns()[0].data_type());
         let [first, _] = parts;
         let other = batch(dictionary(&["a", "c"], vec![0, 1]));
-        let error = DeviceBatch::concatenate(&[first, other], &stream).unwrap_err();
-        assert!(error.message().contains("dictionaries of different values"), "{error}");
+        let parts = [first, other];
+        let whole = DeviceBatch::concatenate(&parts, &stream).unwrap();
+        assert_is_all_of(&parts, &whole, &stream, whole.columns()[0].data_type());
+        assert_eq!(whole.columns()[0].dictionary().unwrap().len(), 3, "each value once");
+        assert_eq!(whole.device(), device);
     }
+}
+
+#[test]
+fn dictionaries_of_different_values_of_every_type_are_unified() {
+    let dock = Dock::new();
+    for values in &samples::all() {
+        // Nulls, keys of the first and the last value, and dictionaries that share some values.
+        let encoded = |from: usize, len: usize| -> ArrayRef {
+            let last = i16::try_from(len - 1).unwrap();
+            let keys = Int16Array::from(vec![Some(0), None, Some(last), Some(0), Some(1)]);
+            Arc::new(DictionaryArray::<Int16Type>::try_new(keys, values.slice(from, len)).unwrap())
+        };
+        for device in devices().iter().copied() {
+            let stream = dock.host.stream(device);
+            let batch = |array| dock.batch(&[array]).move_to(&stream, device).unwrap();
+            let (first, second) = (batch(encoded(0, 7)), batch(encoded(3, 8)));
+            let parts = [first.clone(), second.slice(1, 4).unwrap(), first.slice(2, 1).unwrap()];
+            let whole = DeviceBatch::concatenate(&parts, &stream);
+            let whole = whole.unwrap_or_else(|e| panic!("{} on {device}: {e}", values.data_type()));
+            assert_is_all_of(&parts, &whole, &stream, values.data_type());
+            assert!(whole.columns()[0].dictionary().unwrap().len() <= 11);
+        }
+    }
+    dock.host.assert_nothing_leaked();
+}
+
+#[test]
+fn ordered_dictionaries_keep_their_order_or_are_refused() {
+    let dock = Dock::new();
+    let batch = |values: &[&str]| {
+        let batch = dock.batch(&[dictionary(values, vec![0, 1])]);
+        let field = batch.schema().field(0).clone().with_dict_is_ordered(true);
+        batch.with_schema(Arc::new(arrow_schema::Schema::new(vec![field]))).unwrap()
+    };
+    let (all, some) = (batch(&["low", "mid", "high"]), batch(&["low", "high"]));
+    let whole = DeviceBatch::concatenate(&[all.clone(), some.clone()], &dock.cpu).unwrap();
+    assert_eq!(whole.columns()[0].dictionary().unwrap().len(), 3);
+    let error = DeviceBatch::concatenate(&[some, all], &dock.cpu).unwrap_err();
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    assert!(error.message().contains("column 'a'") && error.message().contains("ordered"), "{error}");
+}
+
+#[test]
+fn more_values_than_keys_can_tell_apart_are_refused() {
+    let dock = Dock::new();
+    let part = |from: i32| {
+        let values: Vec<String> = (from..from + 100).map(|i| i.to_string()).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        dock.batch(&[dictionary(&values, vec![0, 99])])
+    };
+    let error = DeviceBatch::concatenate(&[part(0), part(100)], &dock.cpu).unwrap_err();
+    assert_eq!(error.code(), Code::UNSUPPORTED);
+    assert!(error.message().contains("column 'a'") && error.message().contains("wider keys"), "{error}");
 }
 
 #[test]

@@ -3,13 +3,13 @@
 use std::sync::{Arc, OnceLock};
 
 use arrow_schema::{Schema, SchemaRef};
+use crossdock::Session;
 use crossdock::api::encoded::blob;
 use crossdock::api::{
     CallSettings, CallStream, CancelFlag, Device, EncodedArray, EncodedBuffers, EncodedNode, EncodingHandle,
     Error, LogicalType, NodeParts, Owned, Result, abi,
 };
 use crossdock::source::Input;
-use crossdock::{Host, Session};
 use crossdock_arrays::{DeviceBatch, export_field, import_batch, import_field_ref};
 use crossdock_memory::{Buffer, Stream};
 
@@ -122,8 +122,10 @@ impl Tree {
 
     fn session(&self, ground: &Ground) -> Result<&Session> {
         if self.session.get().is_none() {
-            let host =
-                Host::builder().backend(ground.backend.clone()).plugins(&ground.plugin).build_lenient();
+            let host = crate::options::host()
+                .backend(ground.backend.clone())
+                .plugins(&ground.plugin)
+                .build_lenient();
             let session = host.session().open().map_err(|error| Error::unsupported(error.one_line()))?;
             // Whoever was first has made it.
             let _ = self.session.set(session);

@@ -38,7 +38,8 @@ impl Table {
     }
 
     /// The table as record batches in host memory: the buffers themselves where they are there already. The contents
-    /// are validated, for arrow-rs trusts them.
+    /// are validated, for arrow-rs trusts them. Metadata that arrow-rs has no place for are under the keys of
+    /// [`crossdock_arrays::metadata`].
     pub fn to_record_batches(&self) -> Result<Vec<RecordBatch>> {
         self.batches.iter().map(|batch| self.to_record_batch(batch)).collect()
     }

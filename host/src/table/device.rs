@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
-    Arrays, DeviceBatch, Level, check_ends, export_batch, export_schema, import_batch, import_device_array,
-    import_schema, validate,
+    Arrays, DeviceArray, DeviceBatch, Level, check_ends, count_nulls, export_batch, export_schema,
+    import_batch, import_device_array, import_schema, validate,
 };
 use crossdock_plugin_api::{Owned, Validate, abi};
 
@@ -29,29 +29,83 @@ impl Table {
     /// A table of device arrays of `field`'s type: batches where that is a struct, else chunks of the table's one column.
     /// They stay where they are.
     pub fn from_device_arrays(session: &Session, field: Field, arrays: &mut dyn Arrays) -> Result<Self> {
-        let column = match field.data_type() {
-            DataType::Struct(_) => None,
-            _ => Some(Arc::new(field.clone())),
+        let DataType::Struct(fields) = field.data_type() else {
+            return Self::column_from_device_arrays(session, field, arrays);
         };
-        let schema = Arc::new(match (&column, field.data_type()) {
-            (None, DataType::Struct(fields)) => {
-                Schema::new_with_metadata(fields.clone(), field.metadata().clone())
-            }
-            _ => Schema::new(vec![field]),
-        });
+        let schema = Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone()));
         let mut batches = Vec::new();
         while let Some(array) = arrays.next().map_err(in_table)? {
             session.check_cancelled()?;
-            batches.push(match &column {
-                None => device_batch(session, array, &schema)?,
-                Some(field) => {
-                    let array = import_device_array(array, field, session.memory()).map_err(in_table)?;
-                    let batch = DeviceBatch::try_new(schema.clone(), array.len(), vec![array]);
-                    validated(session, batch.map_err(in_table)?)?
-                }
-            });
+            batches.push(device_batch(session, array, &schema)?);
         }
         Ok(Self { session: session.clone(), schema, batches })
+    }
+
+    /// One column of device arrays of `field`'s type, which may be a struct. They stay where they are.
+    pub fn column_from_device_arrays(
+        session: &Session,
+        field: Field,
+        arrays: &mut dyn Arrays,
+    ) -> Result<Self> {
+        let mut table = Self::of_no_chunks(session, field);
+        table.add_chunks(arrays)?;
+        Ok(table)
+    }
+
+    /// The same as [`Table::from_device_arrays`] where a struct may be a column: batches, unless some struct is null. Then
+    /// it is the table's one column, and the answer is true.
+    pub fn from_device_arrays_by_nulls(
+        session: &Session,
+        field: Field,
+        arrays: &mut dyn Arrays,
+    ) -> Result<(Self, bool)> {
+        let DataType::Struct(fields) = field.data_type() else {
+            return Ok((Self::column_from_device_arrays(session, field, arrays)?, true));
+        };
+        let schema = Arc::new(Schema::new_with_metadata(fields.clone(), field.metadata().clone()));
+        let mut batches = Vec::new();
+        while let Some(array) = arrays.next().map_err(in_table)? {
+            session.check_cancelled()?;
+            if !may_have_nulls(&array) {
+                batches.push(device_batch(session, array, &schema)?);
+                continue;
+            }
+            let array = import_device_array(array, &field, session.memory()).map_err(in_table)?;
+            if count_nulls(&[&array], session.stream()).map_err(in_table)?.first() == Some(&0) {
+                batches.push(validated(session, rows_of(&array, &schema).map_err(in_table)?)?);
+                continue;
+            }
+            let mut table = Self::of_no_chunks(session, field.with_nullable(true));
+            for batch in &batches {
+                table.add_chunk(structs_of(batch).map_err(in_table)?)?;
+            }
+            table.add_chunk(array)?;
+            table.add_chunks(arrays)?;
+            return Ok((table, true));
+        }
+        Ok((Self { session: session.clone(), schema, batches }, false))
+    }
+
+    fn of_no_chunks(session: &Session, field: Field) -> Self {
+        let schema = Arc::new(Schema::new(vec![field]));
+        Self { session: session.clone(), schema, batches: Vec::new() }
+    }
+
+    /// To the table's one column.
+    fn add_chunks(&mut self, arrays: &mut dyn Arrays) -> Result<()> {
+        let field = self.schema.fields().first().cloned();
+        let field = field.ok_or_else(|| Error::usage("a table without columns has no chunks"))?;
+        while let Some(array) = arrays.next().map_err(in_table)? {
+            self.session.check_cancelled()?;
+            self.add_chunk(import_device_array(array, &field, self.session.memory()).map_err(in_table)?)?;
+        }
+        Ok(())
+    }
+
+    fn add_chunk(&mut self, array: DeviceArray) -> Result<()> {
+        let batch = DeviceBatch::try_new(self.schema.clone(), array.len(), vec![array]).map_err(in_table)?;
+        self.batches.push(validated(&self.session, batch)?);
+        Ok(())
     }
 
     /// The table as device record batches, on the session's device, each with a schema. They hold what they need: they
@@ -72,6 +126,30 @@ impl Table {
         };
         self.batches.iter().map(export).collect()
     }
+}
+
+/// Whether some of an array's own values may be null, as far as its struct tells.
+fn may_have_nulls(array: &abi::ArrowDeviceArray) -> bool {
+    let array = &array.array;
+    if array.null_count == 0 || array.n_buffers < 1 || array.buffers.is_null() {
+        return false;
+    }
+    // SAFETY: a valid array's list has `n_buffers` entries, of which the first is a struct's validity.
+    array.null_count > 0 || !unsafe { *array.buffers }.is_null()
+}
+
+/// Structs of which none is null, as rows.
+fn rows_of(array: &DeviceArray, schema: &SchemaRef) -> crossdock_plugin_api::Result<DeviceBatch> {
+    let columns = array.children().iter().map(|child| child.slice(array.offset(), array.len()));
+    let columns = columns.collect::<crossdock_plugin_api::Result<_>>()?;
+    DeviceBatch::try_new(schema.clone(), array.len(), columns)?.lying_on(array.device())
+}
+
+/// Rows as structs.
+fn structs_of(batch: &DeviceBatch) -> crossdock_plugin_api::Result<DeviceArray> {
+    let data_type = DataType::Struct(batch.schema().fields().clone());
+    let columns = batch.columns().to_vec();
+    DeviceArray::try_new(data_type, batch.len(), 0, Some(0), vec![None], columns, None)
 }
 
 /// One batch of a stranger's.

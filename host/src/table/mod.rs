@@ -3,6 +3,7 @@
 mod arrow;
 mod build;
 mod column;
+mod conform;
 mod device;
 mod files;
 mod show;
@@ -98,6 +99,16 @@ impl Table {
             }
         }
         Ok(Self { session: self.session.clone(), schema: self.schema.clone(), batches })
+    }
+
+    /// The same columns under a schema of the same types.
+    ///
+    /// # Errors
+    /// [`Error::Data`] where the types differ.
+    pub fn with_schema(&self, schema: &SchemaRef) -> Result<Table> {
+        let batches = self.batches.iter().map(|batch| batch.clone().with_schema(schema.clone()));
+        let batches = batches.collect::<std::result::Result<_, _>>().map_err(in_table)?;
+        Ok(Self { session: self.session.clone(), schema: schema.clone(), batches })
     }
 
     /// The table on a device: itself where it is there.

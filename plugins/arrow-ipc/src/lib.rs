@@ -4,12 +4,13 @@
 //! a body goes straight to where the batch is wanted, into one allocation of which the columns are slices. On `cpu`
 //! an uncompressed body of a mapped file stays where it is.
 //!
-//! What IPC has and Arrow's C interface does not:
+//! What IPC has and Arrow's C interface does not, or the other way round:
 //! - A file's footer metadata travels in the schema's metadata under the prefix `crossdock.arrow-ipc.footer:`, and goes
 //!   back into the footer when a file is written.
 //! - A record batch's own metadata goes along with the batch; that of other messages is left out, with a warning in the
 //!   host's log.
-//! - A metadata key that comes twice with different values is refused.
+//! - The metadata of a dictionary's values, such as an extension type, have no place in IPC: they are the value of a key of
+//!   the dictionary's field ([`DICTIONARY_VALUES`](crossdock_arrays::metadata::DICTIONARY_VALUES)).
 //!
 //! The same bytes give the same table, or an error, whether they are mapped, read at offsets or come through a pipe:
 //! - A file needs its footer, which must list all messages of the file and no others (`read/footer_check.rs`).
@@ -21,7 +22,6 @@
 mod codec;
 mod filling;
 mod footer_metadata;
-mod host;
 mod limits;
 mod plan;
 mod pool;

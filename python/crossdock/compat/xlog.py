@@ -126,20 +126,18 @@ def import_arrow_device(
 
 def _table(session: Session, given: Any) -> Table:
     schema = _native.xlog_schema(given)
-    found: Table | Column
+    found: Table
     if schema is not None:
-        found = session.from_capsules(schema, given)
+        found = session.from_capsules(schema, given, as_column=False)
     elif isinstance(given, tuple) and len(given) == 2:
-        found = session.from_capsules(*given)
+        found = session.from_capsules(*given, as_column=False)
     elif type(given).__name__ == "PyCapsule":
         raise TypeError(
             "device_array: a capsule that tells no schema: give (schema_capsule, array_capsule), or the object whose "
             "__arrow_c_device_array__ gave them"
         )
     else:
-        found = session.from_arrow(given)
-    if isinstance(found, Column):
-        raise UsageError(f"device_array: an array of {found.type}, expected one of columns (a struct)")
+        found = session.from_arrow(given, as_column=False)
     return found
 
 

@@ -38,12 +38,7 @@ def test_every_type_put_together_is_the_same_rows(request, name, where):
         with pytest.raises(NotImplementedError, match="on the cpu they can be"):
             table.combine_batches()
         return
-    try:
-        one = table.combine_batches()
-    except NotImplementedError as error:
-        assert "dictionaries of different values" in str(error)
-        assert any(pa.types.is_dictionary(field.type) for field in schema)
-        return
+    one = table.combine_batches()
     assert one.num_batches <= 1
     got = pa.RecordBatchReader.from_stream(one)
     whole = next(iter([*got, None]))
@@ -98,7 +93,10 @@ def test_views_go_on_pointing_at_their_own_text(session, kind):
     got.validate(full=True)
 
 
-def test_dictionaries_of_the_same_values_are_one_and_others_are_refused(session):
+@pytest.mark.parametrize("where", ["session", pytest.param("there", marks=pytest.mark.cuda)])
+def test_dictionaries_of_the_same_values_are_one_and_others_are_unified(request, where):
+    session = request.getfixturevalue(where)
+
     def chunks(*values):
         return session.from_arrow(
             pa.chunked_array([pa.DictionaryArray.from_arrays([1, 0], pa.array(chunk)) for chunk in values])
@@ -106,5 +104,6 @@ def test_dictionaries_of_the_same_values_are_one_and_others_are_refused(session)
 
     same = chunks(["a", "b"], ["a", "b"]).combine_chunks().to_pyarrow()
     assert same.to_pylist() == ["b", "a", "b", "a"]
-    with pytest.raises(NotImplementedError, match="dictionaries of different values"):
-        chunks(["a", "b"], ["a", "c"]).combine_chunks()
+    other = chunks(["a", "b"], ["c", "a"]).combine_chunks().to_pyarrow()
+    assert other.to_pylist() == ["b", "a", "a", "c"]
+    assert other.chunk(0).dictionary.to_pylist() == ["a", "b", "c"]

@@ -9,6 +9,21 @@ from conftest import ROOT
 
 SAMPLE = ROOT / "examples" / "data" / "flights-january.arrow"
 
+METADATA = """
+import sys, warnings
+import crossdock as cd
+import pyarrow as pa
+
+warnings.simplefilter("error")
+uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
+encoded = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int32()), uuids)
+odd = {b"\\xff": b"\\xfe"}
+schema = pa.schema([pa.field("u", encoded.type, metadata=odd)], metadata=odd)
+session = cd.Session()
+session.from_arrow(pa.table({"u": encoded}, schema=schema)).write(sys.argv[1])
+assert session.read(sys.argv[1]).to_pyarrow().schema.equals(schema, check_metadata=True)
+"""
+
 READS = """
 import os, pathlib, sys
 import crossdock as cd
@@ -27,6 +42,19 @@ table = session.read(sys.argv[1])
 print(len(table), len(others()) > 0, flush=True)
 table.write(sys.argv[2])
 """
+
+
+def test_metadata_of_any_bytes_and_of_dictionary_values_go_to_the_process_and_back(tmp_path):
+    policy = tmp_path / "crossdock.toml"
+    policy.write_text('isolate = ["*"]\n')
+    for path in (tmp_path, policy):
+        path.chmod(0o700)
+    environment = {**os.environ, "CROSSDOCK_POLICY": str(policy)}
+    command = [sys.executable, "-c", METADATA, str(tmp_path / "out.arrow")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    if "this system cannot" in done.stderr:
+        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("isolate", ['["*"]', "[]"])

@@ -20,7 +20,8 @@ def test_there_is_one_family_and_each_member_is_a_builtin_too():
     family = {
         name for name in dir(cd) if isinstance(getattr(cd, name), type) and issubclass(getattr(cd, name), BaseException)
     }
-    assert family == {"Error", *BUILTINS}
+    assert family == {"Error", "Warning", *BUILTINS}
+    assert issubclass(cd.Warning, UserWarning) and not issubclass(cd.Warning, cd.Error)
     for name, builtin in BUILTINS.items():
         kind = getattr(cd, name)
         assert issubclass(kind, cd.Error) and issubclass(kind, builtin)

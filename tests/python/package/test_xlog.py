@@ -206,7 +206,7 @@ def test_what_is_no_table_is_refused(where):
         xlog.import_arrow_device(on(where, np.arange(3)).__dlpack__(), **where)
     with pytest.raises(TypeError, match="speaks none of"):
         xlog.import_arrow_device(7, **where)
-    with pytest.raises(cd.UsageError, match="an array of Int64, expected one of columns"):
+    with pytest.raises(cd.UsageError, match="expected a table, got a column of Int64"):
         xlog.import_arrow_device(on(where, np.arange(3)), **where)
 
 

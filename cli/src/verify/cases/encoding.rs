@@ -162,7 +162,7 @@ fn answer<T>(what: &str, id: &str, result: Result<T>) -> Check<Option<T>> {
 /// nothing is to be left.
 fn host(ground: &Ground) -> Host {
     let backend = Backend::builder().untouchable(true).build();
-    Host::builder().backend(backend).plugins(&ground.plugin).build_lenient()
+    crate::options::host().backend(backend).plugins(&ground.plugin).build_lenient()
 }
 
 fn session(host: &Host, device: Device) -> Check<Session> {

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crossdock::Host;
 use crossdock::api::{Error, abi};
 
 use super::shared::{Decoder, Shared};
@@ -19,7 +18,8 @@ impl Decoder {
     }
 
     fn new(shared: &Shared) -> Option<Self> {
-        let host = Host::builder().backend(shared.own()?.backend).plugins(&shared.plugin).build_lenient();
+        let host =
+            crate::options::host().backend(shared.own()?.backend).plugins(&shared.plugin).build_lenient();
         let session = host.session().device(shared.session.device).open().ok()?;
         let handle = session.host_handle("decoder").ok()?;
         Some(Self { _session: session, handle })

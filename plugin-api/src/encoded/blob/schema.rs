@@ -17,7 +17,7 @@ const MOST_FIELDS: usize = 1 << 20;
 const MOST_PAIRS: usize = 1 << 16;
 
 /// # Errors
-/// A struct that is released or nests too deep, or strings that are not UTF-8.
+/// A struct that is released or nests too deep, or a format or name that is not UTF-8.
 ///
 /// # Safety
 /// `schema` is valid, its strings, metadata, children and dictionary included.
@@ -184,9 +184,9 @@ fn read_pairs(from: &mut Fields<'_>, n: usize) -> Result<Vec<u8>> {
     }
     for _ in 0..n {
         let (key_bytes, value_bytes) = (from.count()?, from.count()?);
-        let (key, value) = (from.text(key_bytes, "a key")?, from.take(value_bytes)?);
+        let (key, value) = (from.take(key_bytes)?, from.take(value_bytes)?);
         metadata.extend(number(key.len())?);
-        metadata.extend(key.as_bytes());
+        metadata.extend(key);
         metadata.extend(number(value.len())?);
         metadata.extend(value);
     }

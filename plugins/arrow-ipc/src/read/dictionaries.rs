@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 
 use arrow_schema::DataType;
-use crossdock_arrays::DeviceArray;
+use crossdock_arrays::{DeviceArray, by_value};
 use crossdock_memory::{Result, Stream};
 use crossdock_plugin_api::Error;
-
-use crate::host;
 
 /// Dictionaries by id.
 pub struct Dictionaries {
@@ -41,14 +39,14 @@ impl Dictionaries {
     /// The dictionary as it stands, whole. Where none came yet, that is no error as long as nothing points into it.
     pub fn get(&mut self, id: i64, values: &DataType, stream: &Stream, unused: bool) -> Result<DeviceArray> {
         match self.parts.get_mut(&id).map(Vec::as_mut_slice) {
-            None | Some([]) if unused => host::empty(values),
+            None | Some([]) if unused => DeviceArray::empty(values),
             None | Some([]) => Err(Error::bad_data(format!(
                 "dictionary {id} is used before it comes (a file whose dictionaries come later is read by its footer, \
                  not as a pipe)"
             ))),
             Some([whole]) => Ok(whole.clone()),
             Some(several) => {
-                let whole = host::concat(values, &several.iter().collect::<Vec<_>>(), stream)
+                let whole = by_value::concat(values, &several.iter().collect::<Vec<_>>(), stream)
                     .map_err(|e| e.context(format_args!("dictionary {id}")))?;
                 self.parts.insert(id, vec![whole.clone()]);
                 Ok(whole)

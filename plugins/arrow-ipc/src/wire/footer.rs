@@ -5,6 +5,7 @@ use crossdock_plugin_api::{Error, Result};
 use flatbuffers::FlatBufferBuilder;
 
 use super::schema::Schema;
+use super::strings::Strings;
 use super::{broken, private_copy, schema_read, schema_write, verifier};
 
 /// A file's table of contents.
@@ -42,8 +43,20 @@ impl Block {
 /// Reads a footer; `room` is how many bytes of the file come before it.
 pub fn read(bytes: &[u8], room: u64) -> Result<Footer> {
     let bytes = &private_copy(bytes);
-    let footer = arrow_ipc::root_as_footer_with_opts(&verifier(bytes.len()), bytes)
-        .map_err(|e| broken("footer", e))?;
+    let options = verifier(bytes.len());
+    let invalid = |e| broken("footer", e);
+    match arrow_ipc::root_as_footer_with_opts(&options, bytes) {
+        Ok(footer) => read_footer(footer, room, &Strings::verified(bytes)),
+        Err(error) => {
+            let verify = |bytes: &[u8]| arrow_ipc::root_as_footer_with_opts(&options, bytes).map(drop);
+            let strings = Strings::mended(bytes, error, verify).map_err(invalid)?;
+            let footer = arrow_ipc::root_as_footer_with_opts(&options, strings.bytes()).map_err(invalid)?;
+            read_footer(footer, room, &strings)
+        }
+    }
+}
+
+fn read_footer(footer: arrow_ipc::Footer<'_>, room: u64, strings: &Strings<'_>) -> Result<Footer> {
     // The version counts in each message: writers before Arrow 1.0 left that of the footer at its default, V1.
     let schema = footer.schema().ok_or_else(|| Error::bad_data("the footer holds no schema"))?;
     let blocks = |list: Option<flatbuffers::Vector<'_, arrow_ipc::Block>>, what: &str| {
@@ -51,11 +64,10 @@ pub fn read(bytes: &[u8], room: u64) -> Result<Footer> {
         list.map(|(i, block)| read_block(block, room).map_err(|e| e.context(format_args!("{what} {i}"))))
             .collect::<Result<Vec<_>>>()
     };
-    let metadata =
-        schema_read::read_metadata(footer.custom_metadata()).map_err(|e| e.context("the footer"))?;
+    let metadata = schema_read::read_metadata(footer.custom_metadata(), strings);
     let metadata = metadata.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     Ok(Footer {
-        schema: schema_read::read(schema)?,
+        schema: schema_read::read(schema, strings)?,
         dictionaries: blocks(footer.dictionaries(), "dictionary batch")?,
         batches: blocks(footer.recordBatches(), "record batch")?,
         metadata,
@@ -90,8 +102,7 @@ pub fn write(
 ) -> Result<Vec<u8>> {
     let mut builder = FlatBufferBuilder::new();
     let schema = schema_write::write(&mut builder, schema)?;
-    let metadata =
-        schema_write::write_pairs(&mut builder, metadata.iter().map(|(k, v)| (k.as_str(), v.as_str())));
+    let metadata = schema_write::write_map(&mut builder, &metadata.iter().cloned().collect());
     let dictionaries = dictionaries.iter().map(wire_block).collect::<Result<Vec<_>>>()?;
     let batches = batches.iter().map(wire_block).collect::<Result<Vec<_>>>()?;
     let dictionaries = builder.create_vector(&dictionaries);

@@ -5,6 +5,7 @@ use arrow_schema::Metadata;
 use crossdock_plugin_api::{Error, Result};
 
 use super::schema::Schema;
+use super::strings::Strings;
 use super::{broken, private_copy, schema_read, verifier};
 use crate::codec::Codec;
 
@@ -72,8 +73,20 @@ const EXPERIMENTAL_COMPRESSION: &str = "ARROW:experimental_compression";
 /// Reads a message's metadata.
 pub fn read(bytes: &[u8]) -> Result<Message> {
     let bytes = &private_copy(bytes);
-    let message = arrow_ipc::root_as_message_with_opts(&verifier(bytes.len()), bytes)
-        .map_err(|e| broken("message's metadata", e))?;
+    let options = verifier(bytes.len());
+    let invalid = |e| broken("message's metadata", e);
+    match arrow_ipc::root_as_message_with_opts(&options, bytes) {
+        Ok(message) => read_message(message, &Strings::verified(bytes)),
+        Err(error) => {
+            let verify = |bytes: &[u8]| arrow_ipc::root_as_message_with_opts(&options, bytes).map(drop);
+            let strings = Strings::mended(bytes, error, verify).map_err(invalid)?;
+            let message = arrow_ipc::root_as_message_with_opts(&options, strings.bytes()).map_err(invalid)?;
+            read_message(message, &strings)
+        }
+    }
+}
+
+fn read_message(message: arrow_ipc::Message<'_>, strings: &Strings<'_>) -> Result<Message> {
     let version = message.version();
     check_version(version)?;
     let body_bytes = u64::try_from(message.bodyLength())
@@ -90,7 +103,7 @@ pub fn read(bytes: &[u8]) -> Result<Message> {
     let header = match message.header_type() {
         MessageHeader::Schema => {
             let schema = message.header_as_schema().ok_or_else(|| missing("a schema"))?;
-            Header::Schema(Box::new(schema_read::read(schema)?))
+            Header::Schema(Box::new(schema_read::read(schema, strings)?))
         }
         MessageHeader::RecordBatch => {
             let batch = message.header_as_record_batch().ok_or_else(|| missing("a record batch"))?;
@@ -113,7 +126,7 @@ pub fn read(bytes: &[u8]) -> Result<Message> {
             )));
         }
     };
-    let metadata = schema_read::read_metadata(metadata).map_err(|e| e.context("a message"))?;
+    let metadata = schema_read::read_metadata(metadata, strings);
     Ok(Message { header, body_bytes, metadata })
 }
 

@@ -5,10 +5,10 @@ pub mod footer;
 pub mod frame;
 pub mod message;
 pub mod message_write;
-mod names;
 pub mod schema;
 pub mod schema_read;
 pub mod schema_write;
+mod strings;
 mod types_read;
 mod types_write;
 

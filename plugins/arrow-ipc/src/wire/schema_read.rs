@@ -4,18 +4,33 @@ use std::sync::Arc;
 
 use arrow_ipc::Endianness;
 use arrow_schema::{DataType, Field, Metadata};
+use crossdock_arrays::metadata;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{ForwardsUOffset, Vector};
 
-use super::names::without_nul;
 use super::schema::{Column, Kind, Schema, at, check_depth, values_field};
+use super::strings::Strings;
 use super::types_read;
+
+const EXTENSION_NAME: &str = "ARROW:extension:name";
+const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
+
+/// Arrow's own extension types whose storage is of one type or one kind, which is none of dictionaries.
+const NEVER_A_DICTIONARY: [&str; 7] = [
+    "arrow.bool8",
+    "arrow.fixed_shape_tensor",
+    "arrow.json",
+    "arrow.parquet.variant",
+    "arrow.timestamp_with_offset",
+    "arrow.uuid",
+    "arrow.variable_shape_tensor",
+];
 
 /// A list of pairs, as flatbuffers have it.
 pub type Pairs<'a> = Vector<'a, ForwardsUOffset<arrow_ipc::KeyValue<'a>>>;
 
-/// Reads a schema, of a message or of a footer.
-pub fn read(schema: arrow_ipc::Schema<'_>) -> Result<Schema> {
+/// Reads a schema, of a message or of a footer, which has these strings.
+pub fn read(schema: arrow_ipc::Schema<'_>, strings: &Strings<'_>) -> Result<Schema> {
     match schema.endianness() {
         Endianness::Little => {}
         Endianness::Big => {
@@ -30,10 +45,10 @@ pub fn read(schema: arrow_ipc::Schema<'_>) -> Result<Schema> {
     let fields = schema.fields().into_iter().flatten();
     let columns = fields
         .enumerate()
-        .map(|(i, field)| read_field(field, 0).map_err(|e| located(e, field, i)))
+        .map(|(i, field)| read_field(field, strings, 0).map_err(|e| located(e, field, i)))
         .collect::<Result<Vec<_>>>()?;
     let fields: Vec<_> = columns.iter().map(|column| column.field.clone()).collect();
-    let metadata = read_metadata(schema.custom_metadata()).map_err(|e| e.context("the schema"))?;
+    let metadata = read_metadata(schema.custom_metadata(), strings);
     let schema =
         Schema { arrow: Arc::new(arrow_schema::Schema::new_with_metadata(fields, metadata)), columns };
     schema.dictionaries()?;
@@ -47,39 +62,60 @@ fn located(error: Error, field: arrow_ipc::Field<'_>, i: usize) -> Error {
     }
 }
 
-/// Keys and values; a key that comes twice with two values is refused, for one of them would be lost.
-pub fn read_metadata(pairs: Option<Pairs<'_>>) -> Result<Metadata> {
-    let mut metadata = Metadata::new();
-    for pair in pairs.into_iter().flatten() {
-        let (key, value) = (pair.key().unwrap_or_default(), pair.value().unwrap_or_default());
-        if metadata.insert(key, value).is_some_and(|old| old != value) {
-            return Err(Error::unsupported(format!(
-                "the metadata key '{key}' has several values, of which only one can be kept"
-            )));
-        }
-    }
-    Ok(metadata)
+/// Keys and values of a flatbuffer of these strings.
+pub fn read_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
+    metadata::from_pairs(bytes_of(pairs, strings))
 }
 
-fn read_field(field: arrow_ipc::Field<'_>, depth: usize) -> Result<Column> {
+/// The same of a dictionary's field: Arrow IPC has no field for the values, so what a writer of ours has put down of theirs is
+/// among its own.
+///
+/// Arrow C++ writes an extension type of the values as it writes one of the dictionary. Those that no dictionary can have are the
+/// values'.
+fn read_dictionary_metadata(pairs: Option<Pairs<'_>>, strings: &Strings<'_>) -> Metadata {
+    let mut own = metadata::from_dictionary_pairs(bytes_of(pairs, strings));
+    if own.get(EXTENSION_NAME).is_none_or(|name| !NEVER_A_DICTIONARY.contains(&name.as_str())) {
+        return own;
+    }
+    let mut values = metadata::of_dictionary_values(&own);
+    for key in [EXTENSION_NAME, EXTENSION_METADATA] {
+        if let Some(value) = own.remove(key) {
+            values.insert(key, value);
+        }
+    }
+    metadata::with_dictionary_values(own, &values)
+}
+
+fn bytes_of<'a>(
+    pairs: Option<Pairs<'a>>,
+    strings: &'a Strings<'_>,
+) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    let bytes = |text: Option<&'a str>| strings.original(text.unwrap_or_default());
+    pairs.into_iter().flatten().map(move |pair| (bytes(pair.key()), bytes(pair.value())))
+}
+
+fn read_field(field: arrow_ipc::Field<'_>, strings: &Strings<'_>, depth: usize) -> Result<Column> {
     check_depth(depth)?;
     let children = field.children().into_iter().flatten().enumerate();
     let children = children
-        .map(|(i, child)| read_field(child, depth + 1).map_err(|e| located(e, child, i)))
+        .map(|(i, child)| read_field(child, strings, depth + 1).map_err(|e| located(e, child, i)))
         .collect::<Result<Vec<_>>>()?;
     let fields = children.iter().map(|child| child.field.clone()).collect();
-    let plain = types_read::read(field, fields)?;
+    let plain = types_read::read(field, fields, strings)?;
     // Not every writer says "nullable" for a field of nulls; it has no other values.
-    let name = without_nul(field.name().unwrap_or_default(), "its name")?;
-    let make = |data_type: DataType| -> Result<Field> {
-        Ok(Field::new(name, data_type, field.nullable())
-            .with_metadata(read_metadata(field.custom_metadata())?))
+    let name = strings.name(field.name().unwrap_or_default(), "its name")?;
+    let make = |data_type: DataType| {
+        let metadata = match data_type {
+            DataType::Dictionary(..) => read_dictionary_metadata(field.custom_metadata(), strings),
+            _ => read_metadata(field.custom_metadata(), strings),
+        };
+        Field::new(name, data_type, field.nullable()).with_metadata(metadata)
     };
     let Some(encoding) = field.dictionary() else {
-        return Ok(Column { field: Arc::new(make(plain)?), kind: Kind::Plain { children } });
+        return Ok(Column { field: Arc::new(make(plain)), kind: Kind::Plain { children } });
     };
     let index = types_read::index_type(encoding)?;
-    let encoded = make(DataType::Dictionary(Box::new(index), Box::new(plain.clone())))?;
+    let encoded = make(DataType::Dictionary(Box::new(index), Box::new(plain.clone())));
     let encoded = Arc::new(encoded.with_dict_is_ordered(encoding.isOrdered()));
     let values = Column { field: values_field(&encoded, &plain), kind: Kind::Plain { children } };
     Ok(Column { field: encoded, kind: Kind::Dictionary { id: encoding.id(), values: Box::new(values) } })

@@ -2,6 +2,7 @@
 
 use arrow_ipc::{DictionaryEncodingBuilder, FieldBuilder, KeyValueBuilder, SchemaBuilder};
 use arrow_schema::{DataType, Metadata};
+use crossdock_arrays::metadata;
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, ForwardsUOffset, Vector, WIPOffset};
 
@@ -24,14 +25,15 @@ pub fn write<'a>(b: &mut FlatBufferBuilder<'a>, schema: &Schema) -> Result<WIPOf
     Ok(builder.finish())
 }
 
-/// Writes pairs in the order given; nothing where there are none.
-pub fn write_pairs<'a, 'p>(
-    b: &mut FlatBufferBuilder<'a>,
-    pairs: impl Iterator<Item = (&'p str, &'p str)>,
-) -> Option<Pairs<'a>> {
-    let pairs: Vec<_> = pairs
+/// Writes a map's pairs, as bytes where they are not UTF-8; nothing where there are none.
+pub fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
+    // What is known of the values of a dictionary stays under its own key: Arrow IPC has no field for them.
+    let pairs: Vec<_> = metadata::pairs(map)
+        .iter()
         .map(|(key, value)| {
-            let (key, value) = (b.create_string(key), b.create_string(value));
+            // A string is written as its bytes are.
+            let key = WIPOffset::new(b.create_byte_string(key).value());
+            let value = WIPOffset::new(b.create_byte_string(value).value());
             let mut pair = KeyValueBuilder::new(b);
             pair.add_key(key);
             pair.add_value(value);
@@ -39,11 +41,6 @@ pub fn write_pairs<'a, 'p>(
         })
         .collect();
     (!pairs.is_empty()).then(|| b.create_vector(&pairs))
-}
-
-/// Writes a map's pairs; nothing where there are none.
-pub fn write_map<'a>(b: &mut FlatBufferBuilder<'a>, map: &Metadata) -> Option<Pairs<'a>> {
-    write_pairs(b, map.iter().map(|(k, v)| (k.as_str(), v.as_str())))
 }
 
 fn write_field<'a>(

@@ -4,10 +4,10 @@ use arrow_ipc::{DateUnit, Precision, Type, UnionMode};
 use arrow_schema::{DataType, FieldRef, IntervalUnit, TimeUnit, UnionFields};
 use crossdock_plugin_api::{Error, Result};
 
-use super::names::without_nul;
+use super::strings::Strings;
 
 /// The type of `field`, its children's fields given. Of a dictionary-encoded field: of its values.
-pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>) -> Result<DataType> {
+pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>, strings: &Strings<'_>) -> Result<DataType> {
     let kind = field.type_type();
     let none = || Error::bad_data(format!("the type calls itself {}, but holds none", name(kind)));
     let data_type = match kind {
@@ -45,7 +45,7 @@ pub fn read(field: arrow_ipc::Field<'_>, children: Vec<FieldRef>) -> Result<Data
         Type::Time => time(field.type_as_time().ok_or_else(none)?)?,
         Type::Timestamp => {
             let timestamp = field.type_as_timestamp().ok_or_else(none)?;
-            let zone = timestamp.timezone().map(|zone| without_nul(zone, "its time zone")).transpose()?;
+            let zone = timestamp.timezone().map(|zone| strings.name(zone, "its time zone")).transpose()?;
             DataType::Timestamp(time_unit(timestamp.unit())?, zone.map(Into::into))
         }
         Type::Duration => DataType::Duration(time_unit(field.type_as_duration().ok_or_else(none)?.unit())?),

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 
 use crossdock_arrays::DeviceArray;
+use crossdock_arrays::by_value::{Builder, HostArray, Keys, same_buffers};
 use crossdock_memory::Result;
 
 use super::flatten::Flattener;
 use super::message::Flat;
-use crate::host::{Builder, HostArray, Keys, same_buffers};
 use crate::wire::schema::{Column, Kind};
 
 /// The dictionaries of one stream or file.

@@ -10,9 +10,9 @@ use super::chunk::{Chunk, view};
 use super::dictionaries::Dictionaries;
 use super::message::Flat;
 use super::ranges::Offsets;
-use crate::host::{self, HostArray, shifted};
 use crate::wire::message::Node;
 use crate::wire::schema::{Column, Kind, at};
+use crossdock_arrays::by_value::{self, HostArray, shifted};
 
 /// What flattening needs besides the array.
 pub struct Flattener<'a> {
@@ -151,7 +151,7 @@ impl Flattener<'_> {
             (known, bitmap) => {
                 let bits = self.bits(bitmap, array.offset() + start, len)?;
                 let known = known.filter(|_| start == 0 && len == array.len());
-                let count = || bits.with(self.stream, |bits| Ok(len - host::count_set(bits, 0, len)));
+                let count = || bits.with(self.stream, |bits| Ok(len - by_value::count_set(bits, 0, len)));
                 match known.map_or_else(count, Ok)? {
                     0 => (0, Chunk::empty()),
                     nulls => (nulls, bits),
@@ -187,7 +187,7 @@ impl Flattener<'_> {
         // Nothing points into it, and there may be nothing in it: it need not be written.
         if let Some(places) = Dictionaries::write(self, id, values, dictionary)? {
             let keys = HostArray::new(array, self.stream)?;
-            return host::remapped(&keys, start, len, &places).map(Chunk::Made);
+            return by_value::remapped(&keys, start, len, &places).map(Chunk::Made);
         }
         let own = array.buffers().get(1).and_then(Option::as_ref);
         let width = array.layout().kind(1).and_then(BufferKind::width).unwrap_or(0);
@@ -203,7 +203,7 @@ impl Flattener<'_> {
         len: usize,
         out: &mut Flat,
     ) -> Result<()> {
-        let mut builder = host::Builder::new(array.data_type());
+        let mut builder = by_value::Builder::new(array.data_type());
         builder.append(&HostArray::new(array, self.stream)?, start, len)?;
         let rebuilt = builder.finish(self.stream)?;
         self.array(column, &rebuilt, 0, len, out)

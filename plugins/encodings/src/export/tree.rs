@@ -2,6 +2,7 @@
 
 use arrow_schema::{DataType, Field};
 use crossdock_arrays::DeviceArray;
+use crossdock_arrays::metadata::of_dictionary_values;
 use crossdock_memory::{Buffer, Memory};
 use crossdock_plugin_api::{Device, EncodedArray, EncodedBuffers, Error, LogicalType, NodeParts, Result};
 
@@ -315,7 +316,8 @@ impl<'a> Tree<'a> {
         let metadata = message(&[(1, dictionary.len() as u64), (2, codes as u64), (3, nullable.into())]);
         self.node(("vortex.dict", field), array.len(), metadata, Vec::new(), 2)?;
         self.words(codes, nullable, array)?;
-        self.array(&unnamed(values.clone(), nullable && dictionary.null_count() != Some(0)), dictionary)
+        let values = unnamed(values.clone(), nullable && dictionary.null_count() != Some(0));
+        self.array(&values.with_metadata(of_dictionary_values(field.metadata())), dictionary)
     }
 
     fn runs(&mut self, field: &Field, array: &DeviceArray, ends: &Field, values: &Field) -> Result<()> {

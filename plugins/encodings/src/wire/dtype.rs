@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
+use crossdock_arrays::metadata::{from_pairs, pairs};
 use crossdock_plugin_api::{Error, Result};
 
 use super::flatbuffer::{Flatbuffer, Table};
@@ -18,9 +19,9 @@ pub const MOST_DEPTH: usize = 64;
 
 /// Arrow's key for an extension type's name.
 pub const EXTENSION_NAME: &str = "ARROW:extension:name";
-/// Arrow's key for an extension type's metadata. Vortex's may be any bytes, Arrow's here are text.
+/// Arrow's key for an extension type's metadata, which may be any bytes.
 pub const EXTENSION_METADATA: &str = "ARROW:extension:metadata";
-/// Where metadata that is not text is kept instead, in hexadecimal digits.
+/// Where this plugin kept metadata that are not text in releases before 0.3, in hexadecimal digits; still read.
 pub const EXTENSION_METADATA_HEX: &str = "vortex:extension:metadata:hex";
 
 /// What a type is, by its number in the flatbuffer.
@@ -139,14 +140,14 @@ fn extension(name: &str, kind: Table<'_, '_>, depth: usize) -> Result<Field> {
     if storage.metadata().contains_key(EXTENSION_NAME) {
         return Err(here(Error::unsupported("its storage is an extension type too: Arrow has room for one")));
     }
-    let mut pairs = storage.metadata().clone();
-    pairs.insert(EXTENSION_NAME.to_owned(), without_nul(id, "its name")?.to_owned());
-    match std::str::from_utf8(metadata) {
-        Ok("") => None,
-        Ok(text) if !text.contains('\0') => pairs.insert(EXTENSION_METADATA.to_owned(), text.to_owned()),
-        _ => pairs.insert(EXTENSION_METADATA_HEX.to_owned(), hex(metadata)),
-    };
-    Ok(storage.with_metadata(pairs))
+    let id = without_nul(id, "its name")?;
+    let mut own = vec![(EXTENSION_NAME.as_bytes(), id.as_bytes())];
+    if !metadata.is_empty() {
+        own.push((EXTENSION_METADATA.as_bytes(), metadata));
+    }
+    let inner = pairs(storage.metadata());
+    let inner = inner.iter().map(|(key, value)| (key.as_slice(), value.as_slice()));
+    Ok(storage.with_metadata(from_pairs(own.into_iter().chain(inner))))
 }
 
 /// The Arrow type of one of Vortex's extension types for dates and times; none for others.
@@ -197,8 +198,4 @@ fn without_nul<'a>(text: &'a str, what: &str) -> Result<&'a str> {
         )));
     }
     Ok(text)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().flat_map(|b| [b >> 4, b & 15]).filter_map(|d| char::from_digit(d.into(), 16)).collect()
 }

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, TimeUnit};
 use flatbuffers::{FlatBufferBuilder, WIPOffset};
 
+use crossdock_arrays::metadata::{from_pairs, with_dictionary_values};
+
 use super::dtype::{self, EXTENSION_METADATA, EXTENSION_METADATA_HEX, EXTENSION_NAME, MOST_DEPTH};
 use super::dtype_write::write;
 
@@ -86,12 +88,23 @@ fn extension_types_keep_name_and_metadata() {
     for pairs in [
         vec![(EXTENSION_NAME, "own.type")],
         vec![(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA, "{\"a\": 1}")],
-        vec![(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA_HEX, "00ff10")],
     ] {
         let pairs = pairs.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
         let there = plain.clone().with_metadata(pairs.collect::<arrow_schema::Metadata>());
         assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
     }
+    let name = EXTENSION_NAME.as_bytes();
+    let bytes = [(name, b"own.type".as_slice()), (EXTENSION_METADATA.as_bytes(), b"\0\xff\x10")];
+    let there = plain.clone().with_metadata(from_pairs(bytes));
+    assert_eq!(dtype::read(&write(&there).unwrap()).unwrap(), there);
+    // As this plugin wrote them before metadata could be bytes.
+    let digits = [(name, b"own.type".as_slice()), (EXTENSION_METADATA_HEX.as_bytes(), b"00ff10")];
+    let digits = plain.clone().with_metadata(from_pairs(digits));
+    assert_eq!(dtype::read(&write(&digits).unwrap()).unwrap(), there);
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int8), Box::new(DataType::Int32));
+    let dictionary = field(dictionary, true)
+        .with_metadata(with_dictionary_values(arrow_schema::Metadata::new(), there.metadata()));
+    assert_eq!(dtype::read(&write(&dictionary).unwrap()).unwrap(), there);
     let odd = [(EXTENSION_NAME, "own.type"), (EXTENSION_METADATA_HEX, "0g")];
     let odd = plain.clone().with_metadata(odd.map(|(k, v)| (k.to_owned(), v.to_owned())));
     assert!(write(&odd).unwrap_err().message().contains("pairs of digits"));

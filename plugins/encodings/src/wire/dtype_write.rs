@@ -1,6 +1,7 @@
 //! Arrow's types, written as Vortex states them. Several of Arrow's become one: what Vortex reads is the logical type.
 
 use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
+use crossdock_arrays::metadata::{of_dictionary_values, pairs};
 use crossdock_plugin_api::{Error, Result};
 use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
 
@@ -91,7 +92,8 @@ fn plain(b: &mut Builder<'_>, field: &Field, depth: usize) -> Result<Written> {
         }
         DataType::Map(entries, sorted) => map(b, entries, *sorted, nullable, depth)?,
         DataType::Dictionary(_, values) => {
-            let values = Field::new("", values.as_ref().clone(), nullable);
+            let values = Field::new("", values.as_ref().clone(), nullable)
+                .with_metadata(of_dictionary_values(field.metadata()));
             return dtype(b, &values, depth + 1);
         }
         DataType::RunEndEncoded(_, values) => {
@@ -184,8 +186,10 @@ fn extension(b: &mut Builder<'_>, id: &str, storage: Written, metadata: &[u8]) -
 
 fn extension_metadata(field: &Field) -> Result<Vec<u8>> {
     let Some(digits) = field.metadata().get(EXTENSION_METADATA_HEX) else {
-        let text = field.metadata().get(EXTENSION_METADATA);
-        return Ok(text.map(|text| text.clone().into_bytes()).unwrap_or_default());
+        // Which need not be text.
+        let pairs = pairs(field.metadata()).into_iter();
+        let mut found = pairs.filter(|(key, _)| key == EXTENSION_METADATA.as_bytes());
+        return Ok(found.next().map(|(_, value)| value).unwrap_or_default());
     };
     let digits = digits.chars().map(|c| c.to_digit(16).and_then(|d| u8::try_from(d).ok()));
     let digits = digits.collect::<Option<Vec<_>>>().filter(|digits| digits.len().is_multiple_of(2));

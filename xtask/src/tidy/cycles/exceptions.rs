@@ -36,7 +36,7 @@ pub const EXCEPTIONS: &[Exception] = &[
         "the plan of a nested array is made of the plans of its children",
     ),
     ("arrays", &["take::*"], "what is taken of a nested array is made of what is taken of its children"),
-    ("plugins/arrow-ipc", &["host::*"], "a nested array is built of arrays that are built"),
+    ("arrays", &["by_value::*"], "a nested array is built of arrays that are built"),
     (
         "plugins/arrow-ipc",
         &["read::messages", "read::pipe"],

@@ -1,7 +1,7 @@
 //! Adding values that do not lie row by row: views, list-views, dense unions, runs.
 
-use crossdock_arrays::Error;
-use crossdock_arrays::layout::{BufferKind, layout};
+use crate::Error;
+use crate::layout::{BufferKind, layout};
 use crossdock_memory::Result;
 
 use super::builder::Builder;

@@ -1,8 +1,8 @@
 //! An array with its bytes before the host's eyes.
 
+use crate::layout::{BufferKind, ChildRule, Layout, layout};
+use crate::{DeviceArray, Error};
 use arrow_schema::DataType;
-use crossdock_arrays::layout::{BufferKind, ChildRule, Layout, layout};
-use crossdock_arrays::{DeviceArray, Error};
 use crossdock_memory::{HostView, Result, Stream};
 
 use super::bits::bit;
@@ -31,9 +31,28 @@ impl<'a> HostArray<'a> {
         })
     }
 
+    /// Views a dictionary array's own buffers, and not its dictionary.
+    pub fn keys(array: &'a DeviceArray, stream: &Stream) -> Result<Self> {
+        let view = |buffer: &'a Option<crossdock_memory::Buffer>| {
+            buffer.as_ref().map(|buffer| buffer.host_view(stream)).transpose()
+        };
+        Ok(Self {
+            array,
+            layout: layout(array.data_type()),
+            buffers: array.buffers().iter().map(view).collect::<Result<_>>()?,
+            children: Vec::new(),
+            dictionary: None,
+        })
+    }
+
     /// How many values.
     pub fn len(&self) -> usize {
         self.array.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.array.is_empty()
     }
 
     /// The type.

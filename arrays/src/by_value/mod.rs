@@ -12,8 +12,8 @@ pub use builder::{Builder, same_buffers};
 pub use key::Keys;
 pub use view::HostArray;
 
+use crate::DeviceArray;
 use arrow_schema::DataType;
-use crossdock_arrays::{DeviceArray, layout::layout};
 use crossdock_memory::{Error, Result, Stream};
 
 /// The values of `parts`, one after another, as one array of `data_type`.
@@ -22,14 +22,6 @@ pub fn concat(data_type: &DataType, parts: &[&DeviceArray], stream: &Stream) -> 
     let mut builder = Builder::new(data_type);
     views.iter().try_for_each(|view| builder.append(view, 0, view.len()))?;
     builder.finish(stream)
-}
-
-/// An array of no values.
-pub fn empty(data_type: &DataType) -> Result<DeviceArray> {
-    let row = layout(data_type);
-    let children = row.children.iter().map(|field| empty(field.data_type())).collect::<Result<_>>()?;
-    let dictionary = row.dictionary.map(|(_, values)| empty(values)).transpose()?;
-    DeviceArray::try_new(data_type.clone(), 0, 0, Some(0), vec![None; row.n_buffers()], children, dictionary)
 }
 
 /// Keys `start..+len` of a dictionary array, each replaced by where its value stands in `places`; 0 where it is null.
@@ -49,8 +41,8 @@ pub fn remapped(array: &HostArray<'_>, start: usize, len: usize, places: &[usize
         };
         if place as u64 > most {
             return Err(Error::unsupported(format!(
-                "the dictionaries of all batches together have more values than keys of {width} bytes can tell apart, and \
-                 a file has one dictionary: write a stream, or use wider keys"
+                "the dictionaries of all batches together have more values than keys of {width} bytes can tell apart: use \
+                 wider keys, or leave each batch its own (write a stream of Arrow IPC: a file has one dictionary)"
             )));
         }
         out.extend(place.to_le_bytes().iter().take(width));

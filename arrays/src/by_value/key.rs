@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crossdock_arrays::layout::{BufferKind, ChildRule};
+use crate::layout::{BufferKind, ChildRule};
 use crossdock_memory::{Error, Result};
 
 use super::bits::bit;

@@ -1,8 +1,8 @@
 //! Putting arrays together, range by range.
 
+use crate::layout::{BufferKind, ChildRule, layout};
+use crate::{DeviceArray, Error};
 use arrow_schema::DataType;
-use crossdock_arrays::layout::{BufferKind, ChildRule, layout};
-use crossdock_arrays::{DeviceArray, Error};
 use crossdock_memory::{Buffer, Result, Stream};
 
 use super::bits::{Bits, count_set};
@@ -49,6 +49,11 @@ impl Builder {
     /// How many values.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// Adds `len` values of `from`, from value `start` on.
@@ -217,7 +222,7 @@ impl Builder {
         let children = self.children.into_iter().map(|child| child.finish(stream)).collect::<Result<_>>()?;
         let dictionary = match (row.dictionary, self.dictionaries.as_slice()) {
             (None, _) => None,
-            (Some((_, values)), []) => Some(super::empty(values)?),
+            (Some((_, values)), []) => Some(DeviceArray::empty(values)?),
             (Some(_), [(only, _)]) => Some(only.clone()),
             (Some((_, values)), several) => {
                 let several: Vec<_> = several.iter().map(|(dictionary, _)| dictionary).collect();
