@@ -24,7 +24,7 @@ use crate::exchange_api_own;
 use crate::process::Own;
 use crate::schema::Field;
 use crate::session::Shared;
-use crate::table::{combined, device_of, rows_of_slice};
+use crate::table::{combined, compacted, device_of, rows_of_slice};
 use crate::vortex_out;
 use crate::work::detached;
 
@@ -146,7 +146,12 @@ impl Column {
         self.with(HostTable::from_batches(session, schema, vec![batch]).or_raise()?)
     }
 
-    /// The same values in one piece, copied together; itself where it is one already.
+    /// The same values with offset 0 in every array but run-end encoded ones, as `Table.compact`.
+    fn compact(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(compacted(py, self.table()?)?)
+    }
+
+    /// The same values in one piece with offset 0, copied together; itself where it is such a one already.
     fn combine_chunks(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }

@@ -1,6 +1,5 @@
 //! Tables from and to files, file objects and bytes.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
@@ -10,6 +9,7 @@ use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use crate::bytes::{BufferSource, FileSink};
 use crate::errors::usage;
@@ -65,8 +65,26 @@ fn is_long(path: &PathBuf) -> bool {
     std::fs::metadata(path).is_ok_and(|there| !there.is_file() || there.len() >= LONG_BYTES)
 }
 
-fn options(of: BTreeMap<String, String>) -> Options {
-    of.into_iter().fold(Options::new(), |options, (key, value)| options.with(key, value))
+/// Options of a format, which are texts: strings as they are, booleans as `true` and `false`, and numbers as Python writes them.
+pub fn options(of: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
+    let mut options = Options::new();
+    for (key, value) in of.into_iter().flatten() {
+        let key: String = key.extract()?;
+        let text = if let Ok(is_true) = value.cast::<PyBool>() {
+            is_true.is_true().to_string()
+        } else if value.is_instance_of::<PyString>() {
+            value.extract()?
+        } else if value.is_instance_of::<PyInt>() || value.is_instance_of::<PyFloat>() {
+            value.str()?.extract()?
+        } else {
+            let kind = value.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
+            return Err(PyTypeError::new_err(format!(
+                "option '{key}': expected a str, bool or number, got a {kind}"
+            )));
+        };
+        options = options.with(key, text);
+    }
+    Ok(options)
 }
 
 pub fn read(
@@ -76,11 +94,11 @@ pub fn read(
     format: Option<String>,
     map: bool,
     progress: Option<&Bound<'_, PyAny>>,
-    of: BTreeMap<String, String>,
+    options: Options,
 ) -> PyResult<Table> {
     let (session, flag) = with_flag(shared);
     let progress = Progress::new(progress)?;
-    let read = ReadOptions { from: format, options: options(of), progress: progress.listener(&flag) };
+    let read = ReadOptions { from: format, options, progress: progress.listener(&flag) };
     let result = interruptible(py, &flag, || {
         HostTable::from_reader(&session, session.read(open(path, &flag, map)?, &read)?)
     });
@@ -129,9 +147,9 @@ pub fn write(
     path: PathBuf,
     format: Option<String>,
     progress: Option<&Bound<'_, PyAny>>,
-    of: BTreeMap<String, String>,
+    options: Options,
 ) -> PyResult<()> {
-    to_path(py, table, shared, path, &WriteOptions { to: format, options: options(of) }, progress)
+    to_path(py, table, shared, path, &WriteOptions { to: format, options }, progress)
 }
 
 fn to_path(

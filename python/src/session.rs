@@ -250,9 +250,10 @@ impl Session {
         format: Option<String>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
-        options: Option<BTreeMap<String, String>>,
+        options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
-        crate::files::read(py, &self.shared()?, path, format, map, progress, options.unwrap_or_default())
+        let options = crate::files::options(options.as_ref())?;
+        crate::files::read(py, &self.shared()?, path, format, map, progress, options)
     }
 
     /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossdock::Table as HostTable;
 use crossdock_arrays::DeviceBatch;
-use crossdock_plugin_api::{Device, Options};
+use crossdock_plugin_api::Device;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -38,16 +38,29 @@ pub fn rows_of_slice(table: &HostTable, offset: u64, length: Option<u64>) -> PyR
     table.slice(offset, length.unwrap_or(u64::MAX)).or_raise()
 }
 
-/// The rows of all batches as one batch, where it is.
+/// The rows of all batches as one batch, where it is, with offset 0.
 pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     if table.batches().len() < 2 {
-        return Ok(table.clone());
+        return compacted(py, table);
     }
     let session = table.session();
     // A table that was put together of others' batches may lie in several places.
     let there = detached(py, || table.move_to(device_of(table)))?;
-    let one = py.detach(|| DeviceBatch::concatenate(there.batches(), session.stream())).or_raise()?;
-    HostTable::from_batches(session, table.schema().clone(), vec![one]).or_raise()
+    let one = py.detach(|| {
+        // Of batches of which one alone has rows it is that one.
+        DeviceBatch::concatenate(there.batches(), session.stream())?.without_offsets(session.stream())
+    });
+    HostTable::from_batches(session, table.schema().clone(), vec![one.or_raise()?]).or_raise()
+}
+
+/// The same batches with offset 0, copied on their device where they have another.
+pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
+    let session = table.session();
+    let batches = py.detach(|| {
+        let each = table.batches().iter().map(|batch| batch.without_offsets(session.stream()));
+        each.collect::<crossdock_plugin_api::Result<Vec<_>>>()
+    });
+    HostTable::from_batches(session, table.schema().clone(), batches.or_raise()?).or_raise()
 }
 
 impl Table {
@@ -155,7 +168,13 @@ impl Table {
         self.with(rows_of_slice(self.table()?, offset, length)?)
     }
 
-    /// The same rows in one batch, copied together; itself where there is one already.
+    /// The same rows with offset 0 in every array but run-end encoded ones: batches that are slices are copied on their device, others
+    /// are themselves. Some libraries read slices wrongly (docs/peers.md).
+    fn compact(&self, py: Python<'_>) -> PyResult<Self> {
+        self.with(compacted(py, self.table()?)?)
+    }
+
+    /// The same rows in one batch with offset 0, copied together; itself where there is such a one already.
     fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
     }
@@ -184,10 +203,9 @@ impl Table {
         &self,
         py: Python<'py>,
         to: &str,
-        options: Option<std::collections::BTreeMap<String, String>>,
+        options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Vec<Bound<'py, PyDict>>> {
-        let options =
-            options.into_iter().flatten().fold(Options::new(), |all, (key, value)| all.with(key, value));
+        let options = crate::files::options(options.as_ref())?;
         let Held { table, shared } = self.0.get()?;
         let from = device_of(table);
         let plan = detached(py, || shared.session.plan_columns(to, table.schema(), from, &options))?;
@@ -224,17 +242,10 @@ impl Table {
         path: PathBuf,
         format: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
-        options: Option<std::collections::BTreeMap<String, String>>,
+        options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        crate::files::write(
-            py,
-            self.table()?,
-            self.shared()?,
-            path,
-            format,
-            progress,
-            options.unwrap_or_default(),
-        )
+        let options = crate::files::options(options.as_ref())?;
+        crate::files::write(py, self.table()?, self.shared()?, path, format, progress, options)
     }
 
     /// The same as a `pyarrow.Table`, in host memory.

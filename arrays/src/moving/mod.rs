@@ -6,6 +6,7 @@ mod plan;
 
 use crossdock_memory::{Device, Result, Stream};
 
+use crate::layout::ChildRule;
 use crate::nulls::stream_on;
 use crate::{DeviceArray, DeviceBatch};
 use plan::Plan;
@@ -30,6 +31,15 @@ impl DeviceBatch {
     pub fn compact(&self, stream: &Stream) -> Result<DeviceBatch> {
         let columns = relocate(self.columns(), self.device(), self.device(), true, stream)?;
         self.of_moved(columns, self.device())
+    }
+
+    /// The batch with offset 0 everywhere but in run-end encoded arrays: itself if it is so already, else [`DeviceBatch::compact`].
+    pub fn without_offsets(&self, stream: &Stream) -> Result<DeviceBatch> {
+        fn has_offset(array: &DeviceArray) -> bool {
+            let own = array.offset() > 0 && array.layout().child_rule != ChildRule::Runs;
+            own || array.children().iter().chain(array.dictionary()).any(has_offset)
+        }
+        if self.columns().iter().any(has_offset) { self.compact(stream) } else { Ok(self.clone()) }
     }
 
     fn of_moved(&self, columns: Vec<crate::DeviceArray>, device: Device) -> Result<DeviceBatch> {

@@ -14,7 +14,7 @@ from gpu_libraries import LIBRARIES, library_of
 README = (ROOT / "README.md").read_text()
 RECIPES = (ROOT / "docs" / "recipes.md").read_text()
 FENCED = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-STATES = ("Run in CI", "Run on an H200", "Not run yet")
+STATES = ("Run in CI", "Run on an H100", "Run on an H200", "Not run yet")
 
 
 def recipes():
