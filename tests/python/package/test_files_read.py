@@ -148,9 +148,9 @@ def test_what_polars_writes_is_read_however_it_arrives(session, tmp_path, by, co
     polars = pytest.importorskip("polars")
     frame = polars.DataFrame({"n": range(1000), "t": [str(i) for i in range(1000)]})
     frame = frame.with_columns(c=polars.Series(["x", "y"] * 500, dtype=polars.Categorical))
-    for write in [frame.write_ipc, frame.write_ipc_stream]:
+    for write_frame in [frame.write_ipc, frame.write_ipc_stream]:
         content = io.BytesIO()
-        write(content, compression=compression)
+        write_frame(content, compression=compression)
         table = read_by(session, tmp_path, by, content.getvalue())
         assert polars.from_arrow(table.to_pyarrow()).equals(frame)
 
