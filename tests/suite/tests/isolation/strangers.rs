@@ -110,6 +110,6 @@ fn a_head_that_does_not_end_is_not_waited_for_where_lanes_are_opened() {
             "skipped: a_head_that_does_not_end_is_not_waited_for_where_lanes_are_opened: no python3"
         );
     };
-    let said = said_within(Duration::from_secs(20), &python, &["-I", "-S", SCRIPT, "no head of a lane"]);
+    let said = said_within(Duration::from_secs(3), &python, &["-I", "-S", SCRIPT, "no head of a lane"]);
     assert!(said.contains("it exited with status 7"), "{said}");
 }
