@@ -98,6 +98,11 @@ pub enum Refusal {
          -rpath, or take it out with patchelf --remove-rpath"
     )]
     SearchPath(String),
+    #[error(
+        "it asks for an executable stack, which the process's threads would all have then: link it with -z noexecstack, and give \
+         assembly files a section .note.GNU-stack"
+    )]
+    ExecutableStack,
     #[error("it needs glibc {}.{}, this system has {have}: get the plugin's build for an older one", needs.0, needs.1)]
     Glibc { needs: (u32, u32), have: String },
     #[error(
@@ -156,6 +161,7 @@ impl Refusal {
             Self::LockHash { .. } => "lock-hash",
             Self::NeededLibrary(_) => "needed-library",
             Self::SearchPath(_) => "search-path",
+            Self::ExecutableStack => "executable-stack",
             Self::Glibc { .. } => "glibc",
             Self::PanicStrategy(_) => "panic-strategy",
             Self::Toolchain { .. } => "toolchain",

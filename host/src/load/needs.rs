@@ -21,6 +21,9 @@ pub(super) fn check_needs(needs: &Needs, policy: &Policy) -> Result<(), Refusal>
     if !needs.search_paths.is_empty() {
         return Err(Refusal::SearchPath(needs.search_paths.join(":")));
     }
+    if needs.executable_stack {
+        return Err(Refusal::ExecutableStack);
+    }
     check_glibc(needs.glibc, running_glibc())
 }
 

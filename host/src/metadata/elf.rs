@@ -51,6 +51,13 @@ impl<'data, R: ReadRef<'data>> Image<'data, R> {
         self.read(address, bytes.min(size_of::<abi::PluginMeta>() as u64), "its metadata")
     }
 
+    /// Whether the loader would make the stacks of all threads executable for it. On x86-64 that is so for a library that does not
+    /// say (without `PT_GNU_STACK`) as well.
+    pub(super) fn wants_executable_stack(&self) -> bool {
+        let stack = self.segments.iter().rfind(|s| s.p_type(LE) == elf::PT_GNU_STACK);
+        stack.map_or(cfg!(target_arch = "x86_64"), |stack| stack.p_flags(LE).contains(elf::PF_X))
+    }
+
     /// The values of all dynamic entries with this tag.
     pub(super) fn dynamic_values(&self, tag: elf::DynamicTag) -> impl DoubleEndedIterator<Item = u64> {
         self.dynamic.iter().filter(move |d| d.tag(LE) == tag).map(|d| d.val(LE))

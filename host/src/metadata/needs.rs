@@ -24,6 +24,8 @@ pub struct Needs {
     pub search_paths: Vec<String>,
     /// The newest version of glibc of which it uses something: major and minor.
     pub glibc: Option<(u32, u32)>,
+    /// Whether the stacks of all threads become executable with it.
+    pub executable_stack: bool,
 }
 
 impl Needs {
@@ -41,7 +43,8 @@ impl Needs {
         };
         let libraries = texts(&LIBRARY_TAGS)?;
         let search_paths = texts(&[elf::DT_RPATH, elf::DT_RUNPATH])?;
-        Ok(Self { libraries, search_paths, glibc: glibc(image)? })
+        let executable_stack = image.wants_executable_stack();
+        Ok(Self { libraries, search_paths, glibc: glibc(image)?, executable_stack })
     }
 }
 

@@ -112,6 +112,21 @@ fn a_rust_plugin_whose_panics_abort_is_refused_and_what_is_no_rust_is_not() {
 }
 
 #[test]
+fn a_plugin_that_asks_for_an_executable_stack_is_refused() {
+    let directory = temporary();
+    let load = |stack: &str| {
+        let plugin = c_plugin_with(directory.path(), "plugin.so", &[], &["-z", stack]);
+        PluginFile::new(plugin)
+            .check()
+            .map(drop)
+            .map_err(|refused| (refused.reason.id(), refused.to_string()))
+    };
+    let (id, sentence) = load("execstack").unwrap_err();
+    assert!(id == "executable-stack" && sentence.contains("-z noexecstack"), "{id}: {sentence}");
+    assert_eq!(load("noexecstack"), Ok(()));
+}
+
+#[test]
 fn toolchains_that_the_policy_denies_are_refused() {
     let directory = temporary();
     let plugin = c_plugin(directory.path(), "plugin.so", &["TOOLCHAIN=\"rustc 1.90.1\""]);
