@@ -16,8 +16,8 @@ pub struct DeviceArray {
     pub(crate) len: usize,
     pub(crate) offset: usize,
     pub(crate) null_count: Option<usize>,
-    /// Whoever made the array says that it has no nulls, and gave a bitmap all the same: not believed, and counted where the
-    /// count matters.
+    /// The producer passed a null count of 0 and a validity bitmap. The count is not trusted: the nulls are counted when
+    /// needed.
     pub(crate) claims_no_nulls: bool,
     pub(crate) buffers: Vec<Option<Buffer>>,
     pub(crate) children: Vec<DeviceArray>,

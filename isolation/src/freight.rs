@@ -169,7 +169,7 @@ fn is_small_part(batch: &DeviceBatch, stream: &Stream) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether its buffers have other rows, which whoever gets them would see.
+/// Whether its buffers contain rows outside the array, which a receiver of the buffers could read.
 fn has_other_rows(array: &DeviceArray) -> bool {
     const PADDING: usize = 64;
     let more = own_and_all(array).is_some_and(|(own, all, _)| all > own + PADDING);

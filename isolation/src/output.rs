@@ -43,7 +43,7 @@ fn say(line: &mut Vec<u8>, left: &mut usize, to: &mut impl Write, who: &str) {
     if *left == 0 {
         text += &format!("\nthe process of '{who}' wrote more than {MAX_BYTES} bytes: the rest is dropped\n");
     }
-    // Where nobody listens, there is nobody to tell.
+    // If standard error is closed, there is no place to report it.
     let _ = to.write_all(text.as_bytes());
 }
 
@@ -76,9 +76,9 @@ mod tests {
 
     #[test]
     fn no_more_than_a_mebibyte_is_passed_on_and_that_is_said() {
-        let told = passed_on(&b"0123456789abcde\n".repeat(MAX_BYTES / 8));
+        let text = passed_on(&b"0123456789abcde\n".repeat(MAX_BYTES / 8));
         let last = "the process of 'x.so' wrote more than 1048576 bytes: the rest is dropped\n";
-        assert!(told.ends_with(last) && told.len() <= MAX_BYTES + 2 * LINE_BYTES, "{}", told.len());
+        assert!(text.ends_with(last) && text.len() <= MAX_BYTES + 2 * LINE_BYTES, "{}", text.len());
         assert_eq!(passed_on(&vec![b'x'; 3 * LINE_BYTES]).len(), 3 * LINE_BYTES);
     }
 }

@@ -71,7 +71,7 @@ pub struct Outgoing {
     kept: Vec<Buffer>,
 }
 
-/// Whoever gets a file sees all of it, whatever part of it is meant.
+/// Which mapped files are sent as descriptors. A receiver can read all of a file, not only the part that is meant.
 #[derive(Default)]
 enum AsFiles {
     /// Every file: to the host, which sees them anyway.

@@ -235,7 +235,7 @@ fn a_batch_with_null_rows_is_refused_and_its_own_offset_is_honoured() {
     assert_eq!((sliced.len(), sliced.columns()[0].offset()), (2, 1));
 }
 
-/// Whoever believed it would take the null for a value.
+/// Trusting the count would turn the null into a value.
 #[test]
 fn a_null_count_of_none_beside_a_bitmap_with_a_null_is_not_believed() {
     let (words, bits) = ([1u64 | 2 << 32, 3], [0b101u8]);

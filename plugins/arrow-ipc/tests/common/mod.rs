@@ -207,7 +207,8 @@ pub fn peer_writes_deltas(batches: &[RecordBatch], form: &str) -> Vec<u8> {
     peer_writes_with(batches, form, options("none").with_dictionary_handling(DictionaryHandling::Delta))
 }
 
-fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
+/// The same with these options.
+pub fn peer_writes_with(batches: &[RecordBatch], form: &str, options: IpcWriteOptions) -> Vec<u8> {
     let mut out = Vec::new();
     let schema = batches[0].schema();
     if form == FILE {

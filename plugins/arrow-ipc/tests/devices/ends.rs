@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::common::tables::{everything, single, small};
-use crate::common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes};
+use crate::common::{FORMS, How, Rig, WAYS, peer_reads, peer_writes, peer_writes_with};
 use arrow_array::{Int32Array, Int64Array, RecordBatch};
 use arrow_ipc::MetadataVersion;
-use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use arrow_ipc::writer::IpcWriteOptions;
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Error};
 use crossdock_plugin_api::{CallSettings, Plugin};
@@ -15,17 +15,7 @@ use crossdock_test_support::devices;
 /// What was written before Arrow 0.15: without continuation markers.
 fn legacy(batches: &[RecordBatch], form: &str) -> Vec<u8> {
     let options = IpcWriteOptions::try_new(8, true, MetadataVersion::V4).unwrap();
-    let (mut out, schema) = (Vec::new(), batches[0].schema());
-    if form == FILE {
-        let mut writer = FileWriter::try_new_with_options(&mut out, &schema, options).unwrap();
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
-        writer.finish().unwrap();
-    } else {
-        let mut writer = StreamWriter::try_new_with_options(&mut out, &schema, options).unwrap();
-        batches.iter().for_each(|batch| writer.write(batch).unwrap());
-        writer.finish().unwrap();
-    }
-    out
+    peer_writes_with(batches, form, options)
 }
 
 /// Where a file's footer begins.

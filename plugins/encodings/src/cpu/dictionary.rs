@@ -69,7 +69,8 @@ impl<C: Index, V: Copy> Work<C, V, Result<()>> for LookUp<'_, V> {
                 Some(word) if word.count_ones() as usize != codes.len() => keep(codes, word, own),
                 _ => own.copy_from_slice(codes),
             }
-            // Without it the compiler may read the codes again instead of their copy, since nobody else should write to them.
+            // Without black_box the compiler may read the source again instead of the copy: it assumes that shared references do
+            // not change.
             let codes = &*std::hint::black_box(own);
             if C::greatest(codes) >= names {
                 let at = |j: usize| i * at_once + j;

@@ -220,7 +220,7 @@ fn inspect_says_what_a_table_s_file_is() {
         shown.starts_with("format       arrow-ipc-file\nread by      arrow-ipc\ncolumns      year: Int16\n"),
         "{shown}"
     );
-    // What nobody recognises is still no plugin.
+    // A file that no plugin recognises is still reported as no plugin.
     let out = crossdock(&["inspect", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")]);
     assert!(String::from_utf8_lossy(&out.stderr).contains("not-elf"), "{out:?}");
 }
