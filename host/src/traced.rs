@@ -6,10 +6,10 @@ use std::io::ErrorKind;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossdock_isolation::Environment;
-use crossdock_memory_backend::{Account, Trace, note_bytes};
+use crossdock_memory_backend::{Account, ProcessWide, Trace, note_bytes};
 use crossdock_plugin_api::{ByteSink, ByteSource, Owned, Progress, Result as ApiResult, abi};
 
 use crate::error::{Error, Result};
@@ -23,8 +23,9 @@ pub const TRACE_VARIABLE: &str = "CROSSDOCK_TRACE";
 /// # Errors
 /// The file cannot be made.
 pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
-    static TRACE: OnceLock<Option<std::result::Result<Arc<Trace>, String>>> = OnceLock::new();
-    let made = TRACE.get_or_init(|| {
+    type Made = Option<std::result::Result<Arc<Trace>, String>>;
+    static TRACE: ProcessWide<Option<Made>> = ProcessWide::new();
+    let make = || {
         let path = Environment::of_process().value(TRACE_VARIABLE, |warning| tracing::warn!("{warning}"))?;
         let made = trace_to(Path::new(&path));
         if let Err(Error::Io { source, .. }) = &made
@@ -37,8 +38,9 @@ pub fn trace_from_environment() -> Result<Option<Arc<Trace>>> {
             return None;
         }
         Some(made.map_err(|error| error.one_line()))
-    });
-    made.clone().transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
+    };
+    let made = TRACE.lock().get_or_insert_with(make).clone();
+    made.transpose().map_err(|error| Error::usage(format!("{TRACE_VARIABLE}: {error}")))
 }
 
 /// A new file to record calls in.

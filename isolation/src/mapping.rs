@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use crossdock_memory_backend::ProcessWide;
 
 /// A whole file, mapped for reading.
 pub struct Mapping {
@@ -125,10 +127,7 @@ struct Mappings {
     by_address: BTreeMap<usize, Weak<Mapping>>,
 }
 
-fn mappings() -> MutexGuard<'static, Mappings> {
-    static MAPPINGS: LazyLock<Mutex<Mappings>> = LazyLock::new(Mutex::default);
-    MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static MAPPINGS: ProcessWide<Mappings> = ProcessWide::new();
 
 impl Mapping {
     /// Maps a file; `None` where it has no bytes, or cannot be mapped.
@@ -177,7 +176,7 @@ impl Mapping {
     fn listed(mut self, file: Option<OpenFile>) -> Arc<Self> {
         self.file = file.map(Arc::new);
         let mapping = Arc::new(self);
-        let mut all = mappings();
+        let mut all = MAPPINGS.lock();
         all.by_file.insert(mapping.id, Arc::downgrade(&mapping));
         all.by_address.insert(mapping.start.as_ptr().addr(), Arc::downgrade(&mapping));
         mapping
@@ -186,12 +185,12 @@ impl Mapping {
     /// The mapping that there is of this file, if there is one.
     pub fn known(file: &File) -> io::Result<Option<Arc<Self>>> {
         let stat = file.metadata()?;
-        Ok(mappings().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
+        Ok(MAPPINGS.lock().by_file.get(&(stat.dev(), stat.ino())).and_then(Weak::upgrade))
     }
 
     /// The open file that these bytes lie in, from which of its bytes on, and how many it has.
     pub fn file_around(bytes: &[u8]) -> Option<(Arc<OpenFile>, u64, u64)> {
-        let mapping = mappings().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
+        let mapping = MAPPINGS.lock().by_address.range(..=bytes.as_ptr().addr()).next_back()?.1.upgrade()?;
         let offset = bytes.as_ptr().addr() - mapping.start.as_ptr().addr();
         let is_in = offset.checked_add(bytes.len())? <= mapping.bytes;
         mapping.file.clone().filter(|_| is_in).map(|file| (file, offset as u64, mapping.bytes as u64))
@@ -217,7 +216,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         {
-            let mut all = mappings();
+            let mut all = MAPPINGS.lock();
             // Another one of the same file may have come.
             if all.by_file.get(&self.id).is_some_and(|known| known.strong_count() == 0) {
                 all.by_file.remove(&self.id);

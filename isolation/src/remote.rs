@@ -1,11 +1,11 @@
 //! A plugin whose code runs in another process: what the host has in its place.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use crossdock_arrays::import_batch;
 use crossdock_memory::Memory;
-use crossdock_memory_backend::{Account, Backend};
+use crossdock_memory_backend::{Account, Backend, ProcessWide};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
@@ -106,9 +106,8 @@ impl Drop for Remote {
 /// Ids are few and short, and the same ones again and again. What is kept of a plugin's stays for ever, so that it has an end.
 pub fn interned(plugin: &str, ids: Vec<String>) -> Result<Vec<&'static str>> {
     const MOST_BYTES: usize = 64 << 10;
-    static KEPT: Mutex<(BTreeSet<&str>, BTreeMap<String, usize>)> =
-        Mutex::new((BTreeSet::new(), BTreeMap::new()));
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    static KEPT: ProcessWide<(BTreeSet<&str>, BTreeMap<String, usize>)> = ProcessWide::new();
+    let mut kept = KEPT.lock();
     let (known, bytes_of) = &mut *kept;
     let new: BTreeSet<&String> = ids.iter().filter(|id| !known.contains(id.as_str())).collect();
     // With what a set has for each.

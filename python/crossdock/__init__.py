@@ -30,6 +30,7 @@ from ._native import (
     Warning,
     __version__,
 )
+from . import _plugins as _plugins  # not on first use: a forked child could wait for another thread's import for ever
 from ._session import default_session
 
 TYPE_CHECKING = False

@@ -14,6 +14,7 @@ use pyo3::types::PyTuple;
 use crate::capsules::{name_of, take};
 use crate::column::Column;
 use crate::errors::{OrRaise, is_usage, usage};
+use crate::process::{begin, detach};
 use crate::schema::{Field, Schema};
 use crate::session::Shared;
 use crate::table::Table;
@@ -61,6 +62,7 @@ pub fn from_arrow<'py>(
     schema: Option<&Bound<'py, PyAny>>,
     as_column: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _call = begin(obj.py());
     let wanted = schema.map(Wanted::of).transpose()?;
     let as_column = match (&wanted, as_column) {
         (Some(wanted), Some(asked)) if wanted.is_field != asked => {
@@ -112,6 +114,7 @@ pub fn from_capsules<'py>(
     array: &Bound<'py, PyAny>,
     as_column: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    let _call = begin(schema.py());
     let expected = Expected { as_column, structs: None, schema: None, who: "from_capsules" };
     pair_of(shared, schema, array, "from_capsules", &expected)
 }
@@ -208,11 +211,11 @@ fn from_stream<'py>(
     // A producer may do its work in these calls, or read files.
     if name_of(stream).as_deref() == Some("arrow_array_stream") {
         let mut stream = DataStream::new(take(stream, who)?);
-        let schema = py.detach(|| stream.schema()).or_raise()?;
+        let schema = detach(py, || stream.schema()).or_raise()?;
         return of_arrays(py, shared, &schema, &mut stream, expected);
     }
     let mut stream = DeviceStream::new(take(stream, who)?);
-    let schema = py.detach(|| stream.schema()).or_raise()?;
+    let schema = detach(py, || stream.schema()).or_raise()?;
     of_arrays(py, shared, &schema, &mut stream, expected)
 }
 

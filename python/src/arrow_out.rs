@@ -14,6 +14,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::capsules::{give, take};
 use crate::errors::{OrRaise, usage};
+use crate::process::detach;
 
 /// What is given: a table, or its only column by itself.
 pub struct Exported<'a> {
@@ -87,7 +88,7 @@ impl Exported<'_> {
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
         let batch = self.only_batch()?;
-        let array = py.detach(|| self.raw_device_array(&batch)).or_raise()?;
+        let array = detach(py, || self.raw_device_array(&batch)).or_raise()?;
         self.pair(py, array)
     }
 
@@ -99,7 +100,7 @@ impl Exported<'_> {
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
         let batch = self.only_batch()?;
-        let array = py.detach(|| -> Result<abi::ArrowArray> {
+        let array = detach(py, || -> Result<abi::ArrowArray> {
             let stream = self.stream(&batch)?;
             let batch = batch.move_to(&stream, Device::CPU)?;
             // Readers of host memory know no events.
@@ -118,7 +119,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_requested(requested)?;
-        let queue = py.detach(|| self.queue(self.table.batches())).or_raise()?;
+        let queue = detach(py, || self.queue(self.table.batches())).or_raise()?;
         let declared =
             self.table.batches().first().map_or(self.table.session().device(), DeviceBatch::device);
         give(py, queue.into_device_stream(self.stream_schema(), declared))
@@ -131,7 +132,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_requested(requested)?;
-        let queue = py.detach(|| -> Result<ArrayQueue> {
+        let queue = detach(py, || -> Result<ArrayQueue> {
             let batches = self.table.batches();
             let streams = batches.iter().map(|batch| self.stream(batch)).collect::<Result<Vec<_>>>()?;
             let moved = batches.iter().zip(&streams).map(|(batch, on)| batch.move_to(on, Device::CPU));

@@ -12,6 +12,7 @@ use crate::column::Column;
 use crate::dlpack_abi::{Code, DataType};
 use crate::dlpack_out::{Copying, Wanted, tensor, unavailable};
 use crate::dlpack_tensor::{Form, Managed};
+use crate::process::begin;
 
 /// What an export points at, for as long as it lasts.
 struct View {
@@ -147,6 +148,7 @@ pub fn array<'py>(
     copy: Option<bool>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = slf.py();
+    let _call = begin(py);
     let device = crate::table::device_of(slf.get().table()?);
     if device != Device::CPU {
         return Err(PyTypeError::new_err(format!(

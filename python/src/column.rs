@@ -21,7 +21,7 @@ use crate::dlpack_out;
 use crate::dlpack_tensor::number_of;
 use crate::errors::{OrRaise, Undisturbed};
 use crate::exchange_api_own;
-use crate::process::Own;
+use crate::process::{Own, begin, detach};
 use crate::schema::Field;
 use crate::session::Shared;
 use crate::table::{combined, compacted, device_of, rows_of_slice};
@@ -128,7 +128,7 @@ impl Column {
             let arrays: Vec<_> = table.batches().iter().filter_map(|batch| batch.column(0)).collect();
             Ok(crossdock_arrays::count_nulls(&arrays, stream)?.into_iter().sum())
         };
-        py.detach(count).or_raise()
+        detach(py, count).or_raise()
     }
 
     fn __len__(&self) -> PyResult<usize> {
@@ -171,6 +171,7 @@ impl Column {
 
     /// The same as a `pyarrow.ChunkedArray`, in host memory.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("chunked_array", (slf,))
     }
 

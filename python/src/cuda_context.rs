@@ -16,7 +16,7 @@ use crate::cuda_memory::DeviceMemory;
 use crate::cuda_tensor;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::errors::{Kind, OrRaise, raise, usage};
-use crate::process::Own;
+use crate::process::{Own, detach};
 use crate::session::{Session, Shared};
 
 /// As whose it is counted.
@@ -69,7 +69,7 @@ impl Place {
 /// How many CUDA devices there are.
 #[pyfunction]
 pub fn cuda_device_count(py: Python<'_>) -> PyResult<usize> {
-    let counted = py.detach(|| {
+    let counted = detach(py, || {
         let backend = Backend::builder().build();
         backend.cuda().map(|presence| presence.devices.len()).map_err(ToString::to_string)
     });
@@ -111,7 +111,7 @@ impl DeviceContext {
 
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let place = self.place()?;
-        py.detach(|| {
+        detach(py, || {
             place.after_strangers()?;
             place.stream.synchronize()
         })
@@ -121,7 +121,7 @@ impl DeviceContext {
     /// Memory that may be given to other processes.
     fn allocate(&self, py: Python<'_>, bytes: usize) -> PyResult<DeviceMemory> {
         let place = self.place()?;
-        let memory = py.detach(|| -> crossdock_plugin_api::Result<Buffer> {
+        let memory = detach(py, || -> crossdock_plugin_api::Result<Buffer> {
             let block = place.account.allocate_shareable(place.device(), bytes)?;
             // SAFETY: a block of this backend and this device, which is here alone.
             let block = unsafe { BufferMut::from_block(place.stream.memory(), place.device(), block) };
@@ -154,7 +154,7 @@ impl DeviceContext {
 
     fn new_host_buffer(&self, py: Python<'_>, bytes: usize) -> PyResult<HostBuffer> {
         let place = self.place()?;
-        let block = py.detach(|| place.stream.memory().alloc_pinned(bytes)).or_raise()?;
+        let block = detach(py, || place.stream.memory().alloc_pinned(bytes)).or_raise()?;
         HostBuffer::new(place, block)
     }
 }

@@ -11,6 +11,7 @@ use crate::cuda_allocation::Allocation;
 use crate::cuda_context::Place;
 use crate::cuda_memory::DeviceMemory;
 use crate::errors::{OrRaise, usage};
+use crate::process::detach;
 
 /// What another process is told of a range. Who opens it waits for what was done here before.
 pub fn export(allocation: &Allocation, offset: usize, bytes: usize) -> Result<Vec<u8>> {
@@ -35,7 +36,7 @@ pub fn cuda_ipc_size(description: &[u8]) -> PyResult<u64> {
 /// Opens what another process exported.
 pub fn open(py: Python<'_>, place: &Arc<Place>, description: &[u8]) -> PyResult<DeviceMemory> {
     let description = IpcDescription::from_bytes(description).or_raise()?;
-    let memory = py.detach(|| place.backend().open_ipc(&description)).or_raise()?;
+    let memory = detach(py, || place.backend().open_ipc(&description)).or_raise()?;
     let (device, address, bytes) = (memory.device(), memory.address(), memory.bytes());
     if device != place.device() {
         return Err(usage(format!(

@@ -12,7 +12,7 @@ use crate::bytes::BufferSource;
 use crate::cuda_allocation::Allocation;
 use crate::cuda_ipc;
 use crate::errors::{OrRaise, of_api, usage};
-use crate::process::Own;
+use crate::process::{Own, detach};
 
 /// What is behind `crossdock.cuda.Buffer`: a range of an allocation, which it holds until it is closed.
 #[pyclass(frozen, module = "crossdock._native")]
@@ -89,7 +89,7 @@ fn in_pieces(
         if at > 0 {
             py.check_signals().map_err(|error| Stopped { error, in_use: false })?;
         }
-        let copied = py.detach(|| copy(at, PIECE_BYTES.min(bytes - at)));
+        let copied = detach(py, || copy(at, PIECE_BYTES.min(bytes - at)));
         copied.map_err(|(error, in_use)| Stopped { error: of_api(error), in_use })?;
     }
     Ok(())
@@ -121,7 +121,7 @@ impl DeviceMemory {
     /// Others are about to be told where it is. The handle of the stream that it is used on.
     fn show(&self, py: Python<'_>) -> PyResult<usize> {
         let allocation = self.allocation()?;
-        py.detach(|| allocation.show()).or_raise()?;
+        detach(py, || allocation.show()).or_raise()?;
         Ok(allocation.place.stream.native() as usize)
     }
 
@@ -133,7 +133,7 @@ impl DeviceMemory {
     fn close(&self, py: Python<'_>) {
         if let Ok(held) = self.held.get() {
             let held = held.write().unwrap_or_else(PoisonError::into_inner).take();
-            py.detach(|| drop(held));
+            detach(py, || drop(held));
         }
     }
 
@@ -206,13 +206,13 @@ impl DeviceMemory {
         if bytes == 0 {
             return Ok(());
         }
-        py.detach(|| to.copy_from(offset, &from, from_offset, bytes)).or_raise()
+        detach(py, || to.copy_from(offset, &from, from_offset, bytes)).or_raise()
     }
 
     /// For another process, as bytes.
     fn export_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let (allocation, offset) = (self.to_write()?, self.offset);
-        let description = py.detach(|| cuda_ipc::export(&allocation, offset, self.bytes)).or_raise()?;
+        let description = detach(py, || cuda_ipc::export(&allocation, offset, self.bytes)).or_raise()?;
         Ok(PyBytes::new(py, &description))
     }
 }

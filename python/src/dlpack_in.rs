@@ -15,6 +15,7 @@ use crate::column::Column;
 use crate::dlpack_in_place::{InPlace, plain};
 use crate::dlpack_in_producer::{Asked, ask};
 use crate::errors::{OrRaise, of_host, usage};
+use crate::process::{begin, detach};
 use crate::session::Shared;
 use crate::table::Table;
 use crate::warnings;
@@ -36,6 +37,7 @@ pub fn from_dlpack<'py>(
     wishes: &Wishes<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = x.py();
+    let _call = begin(py);
     let bare = wishes.schema.is_none() && wishes.bools.is_none() && wishes.masks.is_none();
     let several =
         x.is_instance_of::<PyDict>() || x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
@@ -74,7 +76,7 @@ pub fn from_dlpack<'py>(
             capsules.push(ask(py, &shared, mask)?.in_order(py, &shared)?.into_capsule());
         }
     }
-    let table = py.detach(|| read(&shared, capsules, schema.as_deref(), names.as_deref(), &options));
+    let table = detach(py, || read(&shared, capsules, schema.as_deref(), names.as_deref(), &options));
     let table = warnings::after(py, table)?;
     if several {
         return Ok(Bound::new(py, Table::new(table, shared))?.into_any());
@@ -187,7 +189,7 @@ pub fn column_of(py: Python<'_>, shared: Arc<Shared>, asked: Asked) -> PyResult<
     };
     let dtype = asked.tensor.tensor().and_then(|tensor| plain(tensor, shared.session.device()));
     let capsules = vec![asked.in_order(py, &shared)?.into_capsule()];
-    let table = warnings::after(py, py.detach(|| read(&shared, capsules, None, None, &Options::new())))?;
+    let table = warnings::after(py, detach(py, || read(&shared, capsules, None, None, &Options::new())))?;
     if let Some(plain) = dtype {
         shared.tensors.remember(plain.dtype, table.schema());
     }

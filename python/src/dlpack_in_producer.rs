@@ -14,6 +14,7 @@ use crate::dlpack_abi::{self, DeviceType};
 use crate::dlpack_tensor::{Managed, VERSION, cuda_device, take};
 use crate::errors::OrRaise;
 use crate::exchange_api::ExchangeApi;
+use crate::process::detach;
 use crate::session::Shared;
 use crate::torch;
 
@@ -85,7 +86,7 @@ impl Asked {
         };
         let to = shared.session.device();
         if to != ours.device() && to != Device::CPU {
-            py.detach(|| ours.synchronize()).or_raise()?;
+            detach(py, || ours.synchronize()).or_raise()?;
         }
         Ok(self.tensor)
     }

@@ -13,7 +13,7 @@ use crate::bytes::BufferSource;
 use crate::capsules::{give, name_of, take};
 use crate::column::Column;
 use crate::errors::{OrRaise, Undisturbed};
-use crate::process::Own;
+use crate::process::{Own, begin};
 use crate::session::Shared;
 use crate::vortex_in;
 use crate::vortex_out;
@@ -46,6 +46,7 @@ pub fn encoded(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) 
 }
 
 fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Tree> {
+    let _call = begin(py);
     let in_capsule = |capsule: &Bound<'_, PyAny>| {
         let raw = take::<abi::EncodedArray>(capsule, "encoded")?;
         // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.

@@ -6,10 +6,11 @@
 use std::ffi::{CString, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_memory::Buffer;
+use crossdock_memory_backend::ProcessWide;
 use crossdock_plugin_api::Device;
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
@@ -23,6 +24,7 @@ use crate::dlpack_out::{Copying, Wanted, tensor};
 use crate::dlpack_tensor::{Form, Managed, VERSION, cuda_device};
 use crate::errors::{Kind, OrRaise, raise, usage};
 use crate::exchange_api::CAPSULE;
+use crate::process::begin;
 use crate::session::{Session, Shared};
 
 struct Table(ExchangeTable);
@@ -148,7 +150,8 @@ unsafe extern "C" fn delete_lent(tensor: *mut VersionedTensor) {
 
 /// A session on the device: the default one where it is there, else one that is kept for this.
 fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
-    static KEPT: Mutex<Vec<(Device, Py<Session>)>> = Mutex::new(Vec::new());
+    let _call = begin(py);
+    static KEPT: ProcessWide<Vec<(Device, Py<Session>)>> = ProcessWide::new();
     let module = py.import("crossdock")?;
     let default = module.call_method0("default_session")?;
     let shared = default.cast::<Session>()?.get().shared()?;
@@ -156,7 +159,7 @@ fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
         return Ok(shared);
     }
     let kept = {
-        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = KEPT.lock();
         kept.iter().find(|(on, _)| *on == device).map(|(_, session)| session.clone_ref(py))
     };
     // One that was forked off is of no use.
@@ -165,7 +168,7 @@ fn session_on(py: Python<'_>, device: Device) -> PyResult<Arc<Shared>> {
     }
     let session = module.getattr("Session")?.call1((device.to_string(),))?.cast_into::<Session>()?;
     let shared = session.get().shared()?;
-    KEPT.lock().unwrap_or_else(PoisonError::into_inner).push((device, session.unbind()));
+    KEPT.lock().push((device, session.unbind()));
     Ok(shared)
 }
 

@@ -13,6 +13,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 
 use crate::bytes::{BufferSource, FileSink};
 use crate::errors::usage;
+use crate::process::begin;
 use crate::progress::Progress;
 use crate::session::{Shared, with_flag};
 use crate::table::Table;
@@ -26,6 +27,7 @@ enum Given {
 
 /// A path, an object of bytes, or a file object, which is read to its end.
 fn given(source: &Bound<'_, PyAny>) -> PyResult<Given> {
+    let _call = begin(source.py());
     if let Ok(path) = source.extract::<PathBuf>() {
         return Ok(Given::Path(path));
     }

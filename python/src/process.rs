@@ -4,11 +4,15 @@
 //! release of theirs. At the end of the interpreter what waits for a device is given back, and what comes later is left to
 //! the system: a thread that would take the interpreter's lock then ends the process.
 
+use std::cell::Cell;
+use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
-use crossdock_memory_backend::{Backend, WeakBackend};
+use crossdock_memory_backend::{Backend, ProcessWide, WeakBackend};
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -55,11 +59,11 @@ impl<T> Drop for Own<T> {
 }
 
 /// Whose pending releases [`end`] waits for. A backend lives as long as any memory of it, its session or not.
-static BACKENDS: Mutex<Vec<WeakBackend>> = Mutex::new(Vec::new());
+static BACKENDS: ProcessWide<Vec<WeakBackend>> = ProcessWide::new();
 
 /// Remembers a session's backend until it is gone.
 pub fn remember(backend: &Backend) {
-    let mut backends = BACKENDS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut backends = BACKENDS.lock();
     backends.retain(|backend| backend.upgrade().is_some());
     backends.push(backend.downgrade());
 }
@@ -74,12 +78,69 @@ pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
+/// How many threads are in a call.
+static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// The thread that ends the interpreter, once it does: the only one that may begin calls from then on.
+static ENDS: OnceLock<ThreadId> = OnceLock::new();
+/// How long the interpreter's end waits for calls of other threads. Some wait for ever, as for a pipe.
+const CALLS_END_WITHIN: Duration = Duration::from_secs(2);
+
+thread_local! {
+    /// How many calls of this thread are in each other.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A call, until this is dropped.
+pub struct InCall(PhantomData<*const ()>);
+
+/// Begins a call: work without the interpreter's lock, or Python code that is called from here.
+///
+/// The interpreter's end waits for calls that have begun. A thread that begins one later sleeps for ever, as Python's own threads do
+/// from Python 3.14 on: libraries are taken down while it would still use them, and earlier versions of Python end a thread by
+/// unwinding its stack, which aborts the process where frames of Rust are on it.
+pub fn begin(py: Python<'_>) -> InCall {
+    if DEPTH.get() == 0 {
+        CALLS.fetch_add(1, Ordering::SeqCst);
+        if ENDS.get().is_some_and(|thread| *thread != std::thread::current().id()) {
+            CALLS.fetch_sub(1, Ordering::SeqCst);
+            py.detach(|| {
+                loop {
+                    std::thread::park();
+                }
+            });
+        }
+    }
+    DEPTH.set(DEPTH.get() + 1);
+    InCall(PhantomData)
+}
+
+impl Drop for InCall {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+        if DEPTH.get() == 0 {
+            CALLS.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Works without the interpreter's lock, as a call.
+pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let _call = begin(py);
+    py.detach(work)
+}
+
 /// At the interpreter's end, while it still runs: strangers' arrays that wait for a device are released, some of them by
 /// taking the interpreter's lock, which is given up meanwhile.
 #[pyfunction]
 fn end(py: Python<'_>) {
-    let backends = std::mem::take(&mut *BACKENDS.lock().unwrap_or_else(PoisonError::into_inner));
+    // Later ends are of the same thread.
+    let _ = ENDS.set(std::thread::current().id());
+    let backends = std::mem::take(&mut *BACKENDS.lock());
     py.detach(|| {
+        let begun = Instant::now();
+        while CALLS.load(Ordering::SeqCst) > 0 && begun.elapsed() < CALLS_END_WITHIN {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         backends.iter().filter_map(WeakBackend::upgrade).for_each(|backend| backend.settle_and_leak())
     });
     ENDING.store(true, Ordering::Relaxed);
@@ -89,10 +150,9 @@ fn end(py: Python<'_>) {
 #[pyfunction]
 fn forked() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    // Whoever held the lock is not here.
-    if let Ok(mut backends) = BACKENDS.try_lock() {
-        std::mem::forget(std::mem::take(&mut *backends));
-    }
+    // Other threads' calls are not in this process.
+    CALLS.store(usize::from(DEPTH.get() > 0), Ordering::SeqCst);
+    std::mem::forget(std::mem::take(&mut *BACKENDS.lock()));
 }
 
 /// The interpreter that imported the module first; its classes and callbacks are everybody's.

@@ -10,6 +10,7 @@ use pyo3::types::{PyBytes, PyDict, PyString};
 
 use crate::capsules::give;
 use crate::errors::OrRaise;
+use crate::process::begin;
 
 /// Names, types and metadata of a table's columns.
 #[pyclass(frozen, eq, module = "crossdock")]
@@ -84,6 +85,7 @@ impl Schema {
 
     /// The same as a `pyarrow.Schema`.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("schema", (slf,))
     }
 
@@ -124,6 +126,7 @@ impl Field {
 
     /// The same as a `pyarrow.Field`.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("field", (slf,))
     }
 

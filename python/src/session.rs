@@ -20,7 +20,7 @@ use crate::dlpack_in::Wishes;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
-use crate::process::{self, Own};
+use crate::process::{self, Own, begin, detach};
 use crate::table::Table;
 use crate::warnings;
 use crate::work::detached;
@@ -152,7 +152,7 @@ impl Session {
     fn encodings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let shared = self.shared()?;
         // Plugins are loaded where they have not been yet.
-        let found = warnings::after(py, Ok(py.detach(|| shared.session.encodings())))?;
+        let found = warnings::after(py, Ok(detach(py, || shared.session.encodings())))?;
         let names = |plugins: &[Arc<Plugin>]| plugins.iter().map(|plugin| plugin.name().to_owned()).collect();
         let named = found.into_iter().map(|(id, plugins)| (id, names(&plugins)));
         named.collect::<Vec<(String, Vec<String>)>>().into_py_dict(py)
@@ -267,7 +267,7 @@ impl Session {
     /// Waits until everything that was asked for has run on its device.
     fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
         let shared = self.shared()?;
-        py.detach(|| shared.session.stream().synchronize()).or_raise()
+        detach(py, || shared.session.stream().synchronize()).or_raise()
     }
 
     /// Ends it; what was made in it lives on. Closing twice is harmless.
@@ -275,7 +275,7 @@ impl Session {
         // A child of the process that opened it leaves it as it is.
         if let Ok(open) = self.open.get() {
             let open = open.write().unwrap_or_else(PoisonError::into_inner).take();
-            py.detach(|| drop(open));
+            detach(py, || drop(open));
         }
         warnings::after(py, Ok(()))
     }
@@ -310,6 +310,7 @@ pub fn with_flag(shared: &Shared) -> (HostSession, CancelFlag) {
 
 /// Where to look for plugins: what was given, the environment's, the package's own, those of other packages.
 fn search(py: Python<'_>, given: Vec<PathBuf>) -> PyResult<Search> {
+    let _call = begin(py);
     let folders: Vec<PathBuf> = py.import("crossdock._plugins")?.call_method0("folders")?.extract()?;
     let search = given.into_iter().fold(Search::nowhere(), Search::given).environment_of_process();
     Ok(folders.into_iter().fold(search, Search::installed))

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
 use crate::errors::{OrRaise, Undisturbed};
-use crate::process::Own;
+use crate::process::{Own, begin, detach};
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
 use crate::work::detached;
@@ -46,7 +46,7 @@ pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     let session = table.session();
     // A table that was put together of others' batches may lie in several places.
     let there = detached(py, || table.move_to(device_of(table)))?;
-    let one = py.detach(|| {
+    let one = detach(py, || {
         // Of batches of which one alone has rows it is that one.
         DeviceBatch::concatenate(there.batches(), session.stream())?.without_offsets(session.stream())
     });
@@ -56,7 +56,7 @@ pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
 /// The same batches with offset 0, copied on their device where they have another.
 pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     let session = table.session();
-    let batches = py.detach(|| {
+    let batches = detach(py, || {
         let each = table.batches().iter().map(|batch| batch.without_offsets(session.stream()));
         each.collect::<crossdock_plugin_api::Result<Vec<_>>>()
     });
@@ -250,6 +250,7 @@ impl Table {
 
     /// The same as a `pyarrow.Table`, in host memory.
     fn to_pyarrow<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        let _call = begin(slf.py());
         slf.py().import("pyarrow")?.call_method1("table", (slf,))
     }
 

@@ -12,6 +12,7 @@ use pyo3::types::{PyBytes, PyList, PySequence, PyTuple};
 
 use crate::column::Column;
 use crate::errors::{OrRaise, usage};
+use crate::process::{begin, detach};
 use crate::session::Shared;
 use crate::vortex_buffer::take;
 use crate::warnings;
@@ -23,7 +24,7 @@ const MOST_NODES: usize = 1 << 20;
 pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Column> {
     // What is decoded at once is given the types that its nodes are decoded by.
     let typed = |encoding: &str, dtype: &[u8]| {
-        let field = py.detach(|| shared.session.vortex_type(encoding, dtype)).or_raise()?;
+        let field = detach(py, || shared.session.vortex_type(encoding, dtype)).or_raise()?;
         export_field(&field).map(LogicalType::Schema).or_raise()
     };
     let Some(array) = flatten(object, "from_vortex", typed)? else {
@@ -39,7 +40,7 @@ pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
 /// A column of a tree, decoded by the plugins that the session has.
 pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyResult<Column> {
     let session = &shared.session;
-    let table = py.detach(|| {
+    let table = detach(py, || {
         let batch = session.decode(session.with_arrow_types(array)?)?;
         crossdock::Table::from_batches(session, batch.schema().clone(), vec![batch])
     });
@@ -55,6 +56,7 @@ pub fn flatten(
     typed: impl Fn(&str, &[u8]) -> PyResult<LogicalType>,
 ) -> PyResult<Option<EncodedArray>> {
     let py = object.py();
+    let _call = begin(py);
     let Some(method) = object.getattr_opt(intern!(py, "__vortex_array_metadata__"))? else {
         return Ok(None);
     };

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::ffi::CString;
 use std::fmt::{Debug, Write};
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
 
+use crossdock_memory_backend::ProcessWide;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -16,7 +17,7 @@ use crate::errors::warning;
 /// Warnings that wait for a thread which may call Python; of more the oldest are dropped.
 const MOST_WAITING: usize = 256;
 
-static WAITING: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+static WAITING: ProcessWide<VecDeque<String>> = ProcessWide::new();
 
 /// Whether there are any, for those who look after every call.
 static ANY: AtomicBool = AtomicBool::new(false);
@@ -35,11 +36,11 @@ pub fn after<T>(py: Python<'_>, result: PyResult<T>) -> PyResult<T> {
     if !ANY.swap(false, Ordering::Acquire) {
         return result;
     }
-    let mut waiting = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut waiting = std::mem::take(&mut *WAITING.lock());
     while let Some(message) = waiting.pop_front() {
         if let Err(error) = warn(py, &message) {
             // The others are given by the next call.
-            WAITING.lock().unwrap_or_else(PoisonError::into_inner).extend(waiting);
+            WAITING.lock().extend(waiting);
             ANY.store(true, Ordering::Release);
             return result.and(Err(error));
         }
@@ -66,7 +67,7 @@ impl Subscriber for Listener {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words::default();
         event.record(&mut words);
-        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = WAITING.lock();
         if waiting.len() >= MOST_WAITING {
             waiting.pop_front();
         }

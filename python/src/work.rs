@@ -8,6 +8,7 @@ use crossdock_plugin_api::CancelFlag;
 use pyo3::prelude::*;
 
 use crate::errors::{Kind, OrRaise, raise};
+use crate::process::detach;
 use crate::warnings;
 
 /// How often Python is asked whether a signal has come.
@@ -18,7 +19,7 @@ pub const LONG_BYTES: u64 = 16 << 20;
 
 /// Runs `work` with the lock released.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    warnings::after(py, py.detach(work).or_raise())
+    warnings::after(py, detach(py, work).or_raise())
 }
 
 /// The same for work that may take long: signals are looked at meanwhile, and one whose handler raises (Ctrl-C does) sets
@@ -29,7 +30,7 @@ pub fn interruptible<T: Send>(
     work: impl FnOnce() -> Result<T> + Send,
 ) -> PyResult<T> {
     let (done, at_end) = channel::<()>();
-    let (raised, result) = py.detach(move || {
+    let (raised, result) = detach(py, move || {
         let mut raised = None;
         let result = std::thread::scope(|scope| {
             let worker = scope.spawn(move || {

@@ -1,7 +1,8 @@
 //! Which plugin decodes which node, where, and how: asked of all of them before anything is allocated.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::import_field_ref;
@@ -246,11 +247,12 @@ fn unknown(node: EncodedNode<'_>, plugins: &[Arc<Plugin>]) -> ApiError {
 /// What a machine without a budget can hold: what claims more is refused before anybody asks for it.
 pub(super) fn machine_bytes() -> u64 {
     // It stays the same, and asking the system takes as long as planning a node.
-    static BYTES: OnceLock<u64> = OnceLock::new();
-    *BYTES.get_or_init(|| match physical_memory_bytes() {
-        0 => u64::MAX,
-        bytes => bytes,
-    })
+    static BYTES: AtomicU64 = AtomicU64::new(0);
+    if BYTES.load(Ordering::Relaxed) == 0 {
+        let bytes = physical_memory_bytes();
+        BYTES.store(if bytes == 0 { u64::MAX } else { bytes }, Ordering::Relaxed);
+    }
+    BYTES.load(Ordering::Relaxed)
 }
 
 /// Brings each node's buffers to where it is decoded; those of a node that is left as it is, to where the node above it is

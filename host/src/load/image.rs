@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Mutex, OnceLock, PoisonError};
 
+use crossdock_memory_backend::ProcessWide;
 use crossdock_plugin_api::abi;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -52,10 +52,7 @@ struct Image {
     entry: Result<&'static abi::PluginEntry, String>,
 }
 
-fn images() -> &'static Mutex<HashMap<Identity, Image>> {
-    static IMAGES: OnceLock<Mutex<HashMap<Identity, Image>>> = OnceLock::new();
-    IMAGES.get_or_init(Mutex::default)
-}
+static IMAGES: ProcessWide<HashMap<Identity, Image>> = ProcessWide::new();
 
 impl Content {
     /// A file as it was when `stat` was taken of it.
@@ -89,7 +86,7 @@ impl Content {
     ) -> Result<&'static abi::PluginEntry, Refusal> {
         // Held while the library's constructors run, so that two threads do not load one file twice. A constructor
         // that loads Crossdock plugins itself would wait for ever; there is no use for one.
-        let mut images = images().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut images = IMAGES.lock();
         if let Some(image) = images.get(&self.identity) {
             return match &image.entry {
                 _ if image.content.state != self.state => Err(Refusal::Changed),

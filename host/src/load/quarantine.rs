@@ -11,8 +11,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use crossdock_memory_backend::ProcessWide;
 
 use super::{Refusal, alive};
 
@@ -27,10 +28,7 @@ pub(crate) struct FirstRun {
 }
 
 /// Those that are over in this process, whichever of its hosts loaded them: by where they are marked, and their keys.
-fn over() -> MutexGuard<'static, BTreeSet<(PathBuf, String)>> {
-    static OVER: LazyLock<Mutex<BTreeSet<(PathBuf, String)>>> = LazyLock::new(Mutex::default);
-    OVER.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static OVER: ProcessWide<BTreeSet<(PathBuf, String)>> = ProcessWide::new();
 
 /// What is there while code runs.
 pub(crate) struct Mark {
@@ -63,7 +61,7 @@ impl FirstRun {
     /// has returned before.
     pub(crate) fn begin(&self, step: &str) -> Option<Mark> {
         let folder = self.folder.as_deref().filter(|_| !self.is_over.load(Ordering::Relaxed))?;
-        if over().contains(&(folder.to_path_buf(), self.key.clone())) {
+        if OVER.lock().contains(&(folder.to_path_buf(), self.key.clone())) {
             self.is_over.store(true, Ordering::Relaxed);
             return None;
         }
@@ -79,7 +77,7 @@ impl FirstRun {
         if let Some(folder) = &self.folder
             && !self.is_over.swap(true, Ordering::Relaxed)
         {
-            over().insert((folder.clone(), self.key.clone()));
+            OVER.lock().insert((folder.clone(), self.key.clone()));
         }
     }
 

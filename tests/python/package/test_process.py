@@ -117,6 +117,78 @@ del table""",
     assert runs(keep + "\nprint('kept')") == "kept\n"
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "session.from_arrow(theirs)",
+        "session.from_dlpack(numbers[::2])",
+        "session.from_dlpack({'x': numbers})",
+        "table.to_pyarrow()",
+        "np.asarray(table['a'])",
+        "table.write_ipc(io.BytesIO())",
+        "session.read_ipc(io.BytesIO(ipc))",
+        "list(table.combine_batches().to_pyarrow())",
+    ],
+)
+def test_the_interpreter_ends_while_daemon_threads_call(call):
+    code = f"""
+import io, threading, time
+theirs = pa.table({{"a": list(range(1000)), "b": ["x"] * 1000}})
+numbers, written = np.arange(100_000), io.BytesIO()
+table.write_ipc(written)
+ipc = written.getvalue()
+started = threading.Semaphore(0)
+def work():
+    {call}
+    started.release()
+    while True:
+        {call}
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for _ in range(4):
+    started.acquire()
+time.sleep(0.05)
+"""
+    runs(code)
+
+
+def test_the_interpreter_s_end_does_not_wait_for_a_pipe_for_ever():
+    code = """
+import threading, time
+end, _ = os.pipe()
+reading = open(end, "rb")
+threading.Thread(target=lambda: session.read_ipc(reading), daemon=True).start()
+time.sleep(0.1)
+"""
+    runs(code)
+
+
+def test_a_child_that_is_forked_off_while_sessions_are_opened_opens_its_own():
+    # Without pyarrow, whose own imports on first use make such a child wait.
+    code = """
+import signal, threading
+over, numbers = threading.Event(), np.arange(2)
+def work():
+    while not over.is_set():
+        cd.Session().from_dlpack(numbers)
+threads = [threading.Thread(target=work) for _ in range(6)]
+for thread in threads:
+    thread.start()
+ends = []
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        os._exit(0 if len(cd.Session().from_dlpack(numbers)) == 2 else 1)
+    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+over.set()
+for thread in threads:
+    thread.join()
+assert ends == [0] * 40, ends
+"""
+    runs(code)
+
+
 def test_the_interpreter_waits_for_releases_that_are_pending_on_a_device(cuda):
     # A stranger's array that work still reads is released by a thread of ours, which takes the interpreter's lock.
     code = """

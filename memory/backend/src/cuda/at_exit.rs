@@ -3,10 +3,11 @@
 //! The last owner of a backend may go on its reaper's own thread, which nobody joins then, or on one of somebody else's who
 //! clears up. Without this the process could end while such a thread is between two calls of the driver.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use crate::forks;
+use crate::process_wide::ProcessWide;
 
 /// Work that a device does not finish holds no process up for longer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -14,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How many forks lay before the process that started the driver.
 static FORKS: OnceLock<u32> = OnceLock::new();
 /// Those whose threads were started in this process.
-static REAPERS: Mutex<Vec<Weak<dyn Flushes>>> = Mutex::new(Vec::new());
-static OTHERS: Mutex<Vec<fn(Instant)>> = Mutex::new(Vec::new());
+static REAPERS: ProcessWide<Vec<Weak<dyn Flushes>>> = ProcessWide::new();
+static OTHERS: ProcessWide<Vec<fn(Instant)>> = ProcessWide::new();
 
 /// What has work to do with a device on a thread of its own.
 pub(super) trait Flushes: Send + Sync {
@@ -26,7 +27,7 @@ pub(super) trait Flushes: Send + Sync {
 /// Has `wait` called at the end of a process that has started the CUDA driver, before that goes: it blocks until what its
 /// thread has to do is done, and for no longer than it is told to.
 pub fn before_exit(wait: fn(Instant)) {
-    lock(&OTHERS).push(wait);
+    OTHERS.lock().push(wait);
 }
 
 /// Called once the driver has been started, so that our handler comes before the driver's own.
@@ -40,7 +41,7 @@ pub(super) fn arm() {
 }
 
 pub(super) fn watch(reaper: Weak<dyn Flushes>) {
-    let mut reapers = lock(&REAPERS);
+    let mut reapers = REAPERS.lock();
     reapers.retain(|known| known.strong_count() > 0);
     reapers.push(reaper);
 }
@@ -52,16 +53,12 @@ extern "C" fn finish() {
     }
     let until = Instant::now() + PATIENCE;
     let wait = || {
-        let reapers = lock(&REAPERS).clone();
+        let reapers = REAPERS.lock().clone();
         reapers.iter().filter_map(Weak::upgrade).for_each(|reaper| reaper.flush(Some(until)));
     };
     // What reapers let go of may be for others to clear up, and the other way round.
     wait();
-    let others = lock(&OTHERS).clone();
+    let others = OTHERS.lock().clone();
     others.into_iter().for_each(|other| other(until));
     wait();
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
