@@ -16,7 +16,7 @@ use crossdock_plugin_api::{
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub use crossdock_isolation::hostile;
-pub use crossdock_isolation::{ARGUMENT, INHERITED, Program, serve_with};
+pub use crossdock_isolation::{ARGUMENT, Deadlines, INHERITED, Program, serve_with};
 
 pub use crate::policy::{Isolation, Which};
 

@@ -64,6 +64,7 @@ impl Plugin {
     /// Makes an instance and asks for its formats and encodings.
     pub(crate) fn create(
         loaded: Loaded,
+        session: u64,
         account: Arc<Account>,
         settings: SessionSettings,
         backend: &Backend,
@@ -84,7 +85,7 @@ impl Plugin {
                     // SAFETY: the object is alive, and the handle retains it.
                     unsafe { Handle::retain(object.as_ptr()) }
                 };
-                let remote = Remote::create(isolated, name, backend, &handle, settings, lend)?;
+                let remote = Remote::create(isolated, session, name, backend, &handle, settings, lend)?;
                 process = Some(remote.process());
                 Ok(Instance::of(remote))
             }

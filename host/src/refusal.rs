@@ -60,6 +60,10 @@ pub enum Refusal {
     )]
     DirectoryOwner { directory: String, user: u32, owner: u32 },
     #[error(
+        "expected the link '{link}' to be owned by root or by user {user}, got owner {owner}: whoever owns it can have it lead elsewhere"
+    )]
+    LinkOwner { link: String, user: u32, owner: u32 },
+    #[error(
         "expected a directory in which only owners replace their files, got mode {mode:03o} of '{directory}': take it from the world with chmod o-w"
     )]
     DirectoryMode { directory: String, mode: u32 },
@@ -143,6 +147,7 @@ impl Refusal {
             Self::Owner { .. } => "owner",
             Self::Writable { .. } => "writable",
             Self::DirectoryOwner { .. } => "directory-owner",
+            Self::LinkOwner { .. } => "link-owner",
             Self::DirectoryMode { .. } => "directory-mode",
             Self::Metadata(MetadataError::NotElf) => "not-elf",
             Self::Metadata(MetadataError::Damaged(_)) => "damaged",
@@ -180,6 +185,7 @@ impl Refusal {
         matches!(
             self,
             Self::DirectoryOwner { .. }
+                | Self::LinkOwner { .. }
                 | Self::DirectoryMode { .. }
                 | Self::Unsigned(_)
                 | Self::Signature { .. }

@@ -1,6 +1,7 @@
 //! A session: a device, settings, and plugin instances of its own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossdock_isolation::Decoder;
 use crossdock_memory::{Memory, Stream};
@@ -27,6 +28,8 @@ pub struct Session {
 
 struct Inner {
     host: Host,
+    /// No other one of the process has it.
+    number: u64,
     settings: SessionSettings,
     call: CallSettings,
     validate: Option<Validate>,
@@ -120,8 +123,10 @@ impl SessionBuilder {
             stream: unsafe { CallStream::new(stream.raw()) },
             ..CallSettings::new(self.device)
         };
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let inner = Inner {
             host: self.host,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             settings,
             call,
             validate: self.validate,
@@ -307,8 +312,8 @@ impl Session {
         settings: SessionSettings,
     ) -> Result<Arc<Plugin>> {
         let loaded = self.inner.host.load(name)?;
-        let account = self.inner.host.backend().account(account);
-        Plugin::create(loaded, account, settings, self.inner.host.backend(), self.decoder())
+        let backend = self.inner.host.backend();
+        Plugin::create(loaded, self.inner.number, backend.account(account), settings, backend, self.decoder())
             .map_err(|refused| Error::Refused(Arc::new(refused)))
     }
 

@@ -1,5 +1,7 @@
 //! Who may decide what runs in this process: root and its own user, and nobody else.
 
+use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::fs::{File, FileType, Metadata};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -63,31 +65,65 @@ fn stranger_to(file: &Metadata) -> Option<u32> {
     (file.uid() != 0 && file.uid() != user).then_some(user)
 }
 
-/// Whoever owns the directory of `path`, or that of the file to which it links, or may replace files there, decides which
-/// file it is. Of those who may write it only directories that all the world may are refused, and those not where the
-/// sticky bit leaves files to their owners: a group may be its user's private one, as some distributions have it for every
-/// user.
+/// The program at `path`, which this process would start.
+pub(crate) fn check_program(path: &Path) -> Result<(), Refusal> {
+    let (_, stat) = open(path)?;
+    check_file(&stat)?;
+    check_directories(path)
+}
+
+/// Whoever owns the directory in which `path` or a link on the way to its file lies, or may replace files there, decides which
+/// file it is; so does whoever owns such a link.
 pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
-    let resolved = path.canonicalize().map_err(missing_or_unreadable)?;
-    for directory in [path, &resolved].map(directory_of) {
-        let stat = std::fs::metadata(directory).map_err(missing_or_unreadable)?;
-        if let Some(user) = stranger_to(&stat) {
-            let directory = directory.display().to_string();
-            return Err(Refusal::DirectoryOwner { directory, user, owner: stat.uid() });
+    /// As the system has it.
+    const MOST_LINKS: usize = 40;
+    let mut links = 0;
+    let mut at = std::env::current_dir().map_err(Refusal::Unreadable)?;
+    let mut rest: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
+    while let Some(part) = rest.pop_front() {
+        if part == ".." {
+            at.pop();
+            continue;
         }
-        let mode = stat.mode();
-        if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
-            return Err(Refusal::DirectoryMode {
-                directory: directory.display().to_string(),
-                mode: mode & 0o777,
-            });
+        // An absolute path begins anew.
+        let next = at.join(&part);
+        let stat = std::fs::symlink_metadata(&next).map_err(missing_or_unreadable)?;
+        if !stat.is_symlink() {
+            if rest.is_empty() {
+                check_directory(&at)?;
+            }
+            at = next;
+            continue;
+        }
+        links += 1;
+        if links > MOST_LINKS {
+            return Err(Refusal::Unreadable(std::io::Error::from_raw_os_error(libc::ELOOP)));
+        }
+        check_directory(&at)?;
+        if let Some(user) = stranger_to(&stat) {
+            return Err(Refusal::LinkOwner { link: next.display().to_string(), user, owner: stat.uid() });
+        }
+        let target = std::fs::read_link(&next).map_err(missing_or_unreadable)?;
+        for part in target.components().rev() {
+            rest.push_front(part.as_os_str().to_owned());
         }
     }
     Ok(())
 }
 
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+/// Of those who may write it only directories that all the world may are refused, and those not where the sticky bit leaves
+/// files to their owners: a group may be its user's private one, as some distributions have it for every user.
+fn check_directory(directory: &Path) -> Result<(), Refusal> {
+    let stat = std::fs::metadata(directory).map_err(missing_or_unreadable)?;
+    let name = || directory.display().to_string();
+    if let Some(user) = stranger_to(&stat) {
+        return Err(Refusal::DirectoryOwner { directory: name(), user, owner: stat.uid() });
+    }
+    let mode = stat.mode();
+    if mode & OTHERS_WRITE != 0 && mode & STICKY == 0 {
+        return Err(Refusal::DirectoryMode { directory: name(), mode: mode & 0o777 });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

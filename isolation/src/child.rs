@@ -16,6 +16,7 @@ use crossdock_memory_backend::Trace;
 use crossdock_plugin_api::{Call, Code, Device, Error, Result};
 
 use crate::cgroup::Group;
+use crate::deadlines::Deadlines;
 use crate::desk::{Desk, Progress, Threads};
 use crate::lanes::Lanes;
 use crate::link::{Lane, Message, STALL, fits};
@@ -40,7 +41,7 @@ pub struct Child {
     lanes: Lanes,
     pub desk: Arc<Desk>,
     threads: Threads,
-    silence: Option<Duration>,
+    deadlines: Deadlines,
     group: Option<Group>,
     /// Somebody is seeing to its end.
     ending: AtomicBool,
@@ -55,14 +56,15 @@ enum Stop {
     Io(io::Error),
     Cancelled,
     Silent(Duration),
+    Long(Duration),
     Late(Duration),
 }
 
 /// How long an answer is waited for.
 #[derive(Clone, Copy)]
 enum Patience {
-    /// Until there was no sign of life for so long.
-    Silent(Option<Duration>),
+    /// Until one of them.
+    Until(Deadlines),
     /// So long.
     In(Duration),
 }
@@ -78,7 +80,7 @@ impl Child {
         who: String,
         program: &Program,
         group: Option<Group>,
-        silence: Option<Duration>,
+        deadlines: Deadlines,
         rooms: Option<Arc<Rooms>>,
         trace: Option<Arc<Trace>>,
         allowed: Allowance,
@@ -99,7 +101,7 @@ impl Child {
         let (output, written) = io::pipe().map_err(failed)?;
         command.stdout(written.try_clone().map_err(failed)?).stderr(written);
         let desk = Arc::new(Desk::of(who.clone(), rooms, trace, allowed));
-        let stall = silence.map_or(STALL, |silence| silence.min(STALL));
+        let stall = deadlines.silence.map_or(STALL, |silence| silence.min(STALL));
         let control = Lane::from(ours.try_clone().map_err(failed)?).stall_for(stall);
         let lanes = Lanes::new(Lane::from(ours), usize::MAX, stall);
         let threads = Threads::default();
@@ -117,7 +119,7 @@ impl Child {
         drop(command);
         let (process, ending, end) = (Mutex::new(process), AtomicBool::new(false), OnceLock::new());
         let host = std::process::id();
-        let child = Self { who, process, lanes, desk, threads, silence, group, ending, end, host };
+        let child = Self { who, process, lanes, desk, threads, deadlines, group, ending, end, host };
         // It has not been told what to load yet.
         child.group.iter().try_for_each(|group| group.take(number))?;
         Ok(child)
@@ -140,14 +142,16 @@ impl Child {
     pub fn load(&self, order: &Order, file: &File) -> Result<()> {
         let has_driver = self.desk.rooms.is_some();
         // No sign comes of a process while its driver starts.
-        let silence = self.silence.map(|silence| if has_driver { silence.max(START) } else { silence });
-        let message = self.message_for(order, &[], &[file.as_fd()], None, Patience::Silent(silence))?;
+        let wait = |most: Duration| if has_driver { most.max(START) } else { most };
+        let Deadlines { silence, call } = self.deadlines;
+        let deadlines = Deadlines { silence: silence.map(wait), call: call.map(wait) };
+        let message = self.message_for(order, &[], &[file.as_fd()], None, Patience::Until(deadlines))?;
         answer_in(message).map(drop)
     }
 
     /// Has it let go of something. It has little time for that: others wait behind it.
     pub fn release(&self, order: &Order) {
-        let most = self.silence.map_or(RELEASE, |silence| silence.min(RELEASE));
+        let most = self.deadlines.silence.map_or(RELEASE, |silence| silence.min(RELEASE));
         // Where the process is gone, so is what was to be released.
         let _ = self.message_for(order, &[], &[], None, Patience::In(most));
     }
@@ -195,7 +199,7 @@ impl Child {
             files.rooms(),
             &files.seal()?,
             call,
-            Patience::Silent(self.silence),
+            Patience::Until(self.deadlines),
         )?)?;
         let rooms = self.desk.collect(&rooms, stream)?;
         Ok((message, Incoming::of_a_plugin(files, &self.desk.allowed)?.with_rooms(rooms)))
@@ -256,7 +260,12 @@ impl Child {
                 begun = Instant::now();
             }
             match patience {
-                Patience::Silent(Some(most)) if sign.1.elapsed() > most => Err(Stop::Silent(most)),
+                Patience::Until(Deadlines { silence: Some(most), .. }) if sign.1.elapsed() > most => {
+                    Err(Stop::Silent(most))
+                }
+                Patience::Until(Deadlines { call: Some(most), .. }) if begun.elapsed() > most => {
+                    Err(Stop::Long(most))
+                }
                 Patience::In(most) if begun.elapsed() > most => Err(Stop::Late(most)),
                 _ => Ok(()),
             }
@@ -279,6 +288,10 @@ impl Child {
             }
             Stop::Silent(most) => {
                 let why = format!("it gave no sign of life for {most:?}, and was ended");
+                self.ended(&self.buried(Some(&why), ""))
+            }
+            Stop::Long(most) => {
+                let why = format!("one call of it took longer than {most:?}, and it was ended");
                 self.ended(&self.buried(Some(&why), ""))
             }
             Stop::Late(most) => {

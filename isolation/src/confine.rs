@@ -13,6 +13,7 @@ use landlock::{
     RulesetStatus, Scope, path_beneath_rules,
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch,
@@ -49,6 +50,15 @@ const READABLE_FOR_CUDA: [&str; 7] = [
 /// # Errors
 /// The system cannot, or the device: nothing is loaded then.
 pub fn confine(device: Option<Device>, stream: impl FnOnce(Device) -> Result<Stream>) -> Result<()> {
+    // Before there are other threads, each of which has its own.
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).map_err(|errno| {
+        Error::unsupported(format!("this system cannot take capabilities from a process: {errno}"))
+    })?;
     files(device.is_some())?;
     if let Some(device) = device {
         let failed = |e: Error| e.context(format_args!("{device} in a plugin's own process"));
@@ -203,7 +213,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_flock,
     libc::SYS_pipe2,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
@@ -284,8 +293,16 @@ const ALSO_ALLOWED: &[libc::c_long] = &[];
 const TOLD_OF_SENDERS: [i32; 4] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPIDFD, SO_PASSRIGHTS];
 const SO_PASSPIDFD: i32 = 76;
 const SO_PASSRIGHTS: i32 = 83;
-const F_SETSIG: i32 = 10;
-const F_SETOWN_EX: i32 = 15;
+/// What `fcntl` may do: nothing that whoever shares the open file would notice. Its flags, locks, leases and signals are theirs too.
+const FILE_COMMANDS: [i32; 7] = [
+    libc::F_DUPFD,
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_ADD_SEALS,
+    libc::F_GET_SEALS,
+];
 
 fn calls(has_cuda: bool) -> Result<()> {
     let failed = |error: &dyn std::fmt::Display| {
@@ -324,10 +341,8 @@ fn calls(has_cuda: bool) -> Result<()> {
     for call in [libc::SYS_prlimit64, libc::SYS_sched_setaffinity] {
         rules.insert(call, vec![all(vec![is_int(0, 0, SeccompCmpOp::Eq)?])?]);
     }
-    // Whom a file signals may be anybody.
-    const SIGNALS: [i32; 3] = [libc::F_SETOWN, F_SETSIG, F_SETOWN_EX];
-    let others = SIGNALS.map(|command| is_int(1, command, SeccompCmpOp::Ne));
-    rules.insert(libc::SYS_fcntl, vec![all(others.into_iter().collect::<Result<_>>()?)?]);
+    let commands = FILE_COMMANDS.map(|command| all(vec![is_int(1, command, SeccompCmpOp::Eq)?]));
+    rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<Result<_>>()?);
     // What a socket says of those who use it comes to both ends, as open files even.
     let told = TOLD_OF_SENDERS.map(|option| is_int(2, option, SeccompCmpOp::Ne));
     rules.insert(libc::SYS_setsockopt, vec![all(told.into_iter().collect::<Result<_>>()?)?]);

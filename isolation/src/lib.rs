@@ -11,6 +11,7 @@
 mod cgroup;
 mod child;
 mod confine;
+mod deadlines;
 mod desk;
 mod device_parts;
 mod environment;
@@ -41,12 +42,13 @@ mod shared;
 mod sync;
 mod wire;
 
+pub use deadlines::Deadlines;
 pub use environment::{Environment, refuse_if_privileged};
 pub use freight::share;
 pub use hosting::{Decoder, HostLibrary, LoadedPlugin, PluginInstance};
 pub use isolated::Isolated;
 pub use log::heard;
 pub use mapping::{Mapping, read_from};
-pub use program::{ARGUMENT, INHERITED, Program, serve_with};
+pub use program::{ARGUMENT, INHERITED, Program, ProgramCheck, serve_with};
 pub use remote::{Process, Remote};
 pub use serve::serve;

@@ -32,6 +32,13 @@ pub struct OpenFile {
     _kept: Option<Kept>,
 }
 
+impl OpenFile {
+    /// The same file once more for reading, with offset, flags, locks and leases of its own.
+    pub fn open_again(&self) -> io::Result<File> {
+        File::open(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+}
+
 impl AsFd for OpenFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()

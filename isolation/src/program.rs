@@ -1,12 +1,15 @@
 //! The program that runs isolated plugins, and what it is started with.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crossdock_plugin_api::{Error, Result};
 
 use crate::environment::{Environment, refuse_if_privileged};
+
+/// Why a program is not to be started, if it is not.
+pub type ProgramCheck = fn(&Path) -> std::result::Result<(), String>;
 
 /// A program that calls [`serve`](crate::serve()), and nothing before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,20 +61,33 @@ impl Program {
     }
 
     /// The one to start: what was named, else what [`serve_with`] was told, else the command beside this process's executable.
-    pub(crate) fn to_start(named: Option<&Self>) -> Result<Self> {
+    /// What this process did not choose itself by [`serve_with`] is checked.
+    pub(crate) fn to_start(named: Option<&Self>, check: ProgramCheck) -> Result<Self> {
         // It would inherit the rights, and refuse to serve.
         refuse_if_privileged("a plugin is to run in a process of its own, which is not started here")?;
-        if let Some(program) = named.or(OWN.get()) {
-            return Ok(program.clone());
+        let checked = |program: Self| {
+            let refused = |why: String| {
+                let path = program.path.display();
+                Error::unsupported(format!(
+                    "'{path}' is not started to run a plugin in a process of its own: {why}"
+                ))
+            };
+            check(&program.path).map_err(refused).map(|()| program)
+        };
+        match (named, OWN.get()) {
+            (Some(named), _) => return checked(named.clone()),
+            (None, Some(own)) => return Ok(own.clone()),
+            (None, None) => {}
         }
         let own = std::env::current_exe().ok();
         let beside = own.and_then(|own| Some(own.parent()?.join("crossdock"))).filter(|path| path.is_file());
-        beside.map(Program::command).ok_or_else(|| {
+        let none = || {
             Error::unsupported(
                 "a plugin is to run in a process of its own, and this one has no program for that: install the command \
                  `crossdock` beside it, or name it in the policy (isolate_program)",
             )
-        })
+        };
+        checked(beside.map(Self::command).ok_or_else(none)?)
     }
 
     /// The command `crossdock`, which lies there.

@@ -37,13 +37,14 @@ pub fn program(parts: Option<Vec<OperatorParts>>) -> Option<Vec<Operator>> {
 }
 
 impl Remote {
-    /// Makes an instance in the plugin's process, which is started if it does not run. `lend` makes a host object whose
+    /// Makes an instance in the plugin's process for the session of this number, which is started if it does not run. `lend` makes a host object whose
     /// memory is counted with an account.
     ///
     /// # Errors
     /// The process cannot be started, or what it says.
     pub fn create(
         of: &Isolated,
+        session: u64,
         name: &str,
         backend: &Backend,
         host: &Host,
@@ -60,7 +61,7 @@ impl Remote {
             let memory = Memory::from_host(&lend(account.clone())?)?;
             Ok(Rooms::new(backend.clone(), account, memory.default_stream(device)?))
         };
-        let child = of.child(device, settings.memory_limit_bytes, backend.trace(), rooms)?;
+        let child = of.child(session, device, settings.memory_limit_bytes, backend.trace(), rooms)?;
         let at = Place { child, memory, streams };
         let (answer, _) = at.ask(Order::Create(settings.into()), None)?;
         let Answer::Instance { number, importer, exporter, encodings } = answer else {

@@ -85,7 +85,8 @@ enum AsFiles {
 
 enum Sent {
     Own(File),
-    Mapped(Arc<OpenFile>),
+    /// And the same file opened once more, where who gets it is not to share this process's open file.
+    Mapped(Arc<OpenFile>, Option<File>),
     Room(OwnedFd),
 }
 
@@ -93,7 +94,8 @@ impl AsFd for Sent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(file) => file.as_fd(),
-            Self::Mapped(file) => file.as_fd(),
+            Self::Mapped(_, Some(again)) => again.as_fd(),
+            Self::Mapped(file, None) => file.as_fd(),
             Self::Room(file) => file.as_fd(),
         }
     }
@@ -220,10 +222,9 @@ impl Outgoing {
             )));
         }
         let around = Mapping::file_around(bytes).filter(|(file, ..)| self.goes_as_it_is(file));
-        if let Some((file, offset, _)) = around {
-            let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known) if Arc::ptr_eq(known, &file));
-            let known = self.files.iter().position(is_it);
-            let file = known.map_or_else(|| self.push(Sent::Mapped(file)), |known| Ok(known as u32))?;
+        if let Some((file, offset, _)) = around
+            && let Some(file) = self.mapped(file)?
+        {
             return Ok(Place { within: Within::File(file), offset, bytes: size });
         }
         let no_room = |error: std::io::Error| {
@@ -243,6 +244,21 @@ impl Outgoing {
         }
         self.own = Some((file, offset + size));
         Ok(Place { within: Within::File(file), offset, bytes: size })
+    }
+
+    /// Sends a mapped file; `None` where a plugin would get a user's file that cannot be opened once more.
+    fn mapped(&mut self, file: Arc<OpenFile>) -> Result<Option<u32>> {
+        let is_it = |sent: &Sent| matches!(sent, Sent::Mapped(known, _) if Arc::ptr_eq(known, &file));
+        if let Some(known) = self.files.iter().position(is_it) {
+            return Ok(Some(known as u32));
+        }
+        if self.takes_files() || file.of_a_message {
+            return self.push(Sent::Mapped(file, None)).map(Some);
+        }
+        match file.open_again() {
+            Ok(again) => self.push(Sent::Mapped(file, Some(again))).map(Some),
+            Err(_) => Ok(None),
+        }
     }
 
     fn push(&mut self, sent: Sent) -> Result<u32> {
@@ -424,7 +440,9 @@ fn is_there(file: &File) -> Result<()> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Seek, Write};
+
+    use rustix::fs::fstat;
 
     use super::*;
 
@@ -486,6 +504,26 @@ mod tests {
         wrong(sparse, "blocks of 512 are there");
         wrong(tempfile::tempfile().unwrap(), "no sealed memory");
         wrong(File::open("/proc/self/exe").unwrap(), "no sealed memory");
+    }
+
+    #[test]
+    fn a_plugin_gets_a_user_s_file_opened_for_it_alone() {
+        let user = tempfile::tempfile().unwrap();
+        (&user).write_all(&[7; 5000]).unwrap();
+        let mapping = Mapping::of(Arc::new(user.try_clone().unwrap())).unwrap().unwrap();
+        let mut to = Outgoing::to_plugin(None);
+        to.only_input(mapping.bytes());
+        to.place(mapping.bytes(), 1).unwrap();
+        to.place(mapping.bytes(), 1).unwrap();
+        let sent = to.seal().unwrap();
+        assert_eq!(sent.len(), 1, "once");
+        let inode = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        assert_eq!(inode(fstat(sent[0]).unwrap()), inode(fstat(&user).unwrap()), "no copy");
+        // An open file that both share has one offset.
+        let before = (&user).stream_position().unwrap();
+        rustix::fs::seek(sent[0], rustix::fs::SeekFrom::Start(3)).unwrap();
+        assert_eq!((&user).stream_position().unwrap(), before);
+        assert!(rustix::io::write(sent[0], b"x").is_err(), "it is open for reading alone");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Between the last check and the first line of a plugin's code.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crossdock_isolation::Isolated;
@@ -12,6 +13,7 @@ use super::quarantine::FirstRun;
 use crate::metadata::{Entry, Metadata};
 use crate::policy::Isolation;
 use crate::refusal::{Refusal, Refused};
+use crate::trust;
 
 /// Something that may turn out to be a plugin.
 pub trait Load: Send + Sync {
@@ -92,6 +94,11 @@ impl Checked {
     }
 }
 
+/// It runs plugins, so that it is trusted as they are.
+fn check_program(path: &Path) -> Result<(), String> {
+    trust::check_program(path).map_err(|refusal| refusal.to_string())
+}
+
 /// Once more where it was looked at in its file: what is called is what is there now.
 fn check_mapped(entry: &abi::PluginEntry) -> Result<(), Refusal> {
     checks::check_entry(&Entry::of(entry))
@@ -102,9 +109,15 @@ impl Code {
         let (content, entry_bytes, first_run) = match self {
             Self::Linked(entry) => return Ok((Some(entry), None, None)),
             Self::Isolated(content, isolation) => {
-                let Isolation { program, silence, cgroup, .. } = isolation;
-                let isolated =
-                    Isolated::new(who.to_owned(), content.into_sealed()?, program, silence, cgroup);
+                let Isolation { program, deadlines, cgroup, .. } = isolation;
+                let isolated = Isolated::new(
+                    who.to_owned(),
+                    content.into_sealed()?,
+                    program,
+                    check_program,
+                    deadlines,
+                    cgroup,
+                );
                 return Ok((None, Some(Arc::new(isolated)), None));
             }
             Self::File { content, entry_bytes, first_run } => (content, entry_bytes, first_run),

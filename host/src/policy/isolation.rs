@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crossdock_isolation::Program;
+use crossdock_isolation::{Deadlines, Program};
 
 use crate::hash::Sha256;
 
@@ -14,8 +14,9 @@ pub struct Isolation {
     pub which: Which,
     /// What runs them; otherwise what [`serve_with`](crossdock_isolation::serve_with) says, or `crossdock` beside this process's executable.
     pub program: Option<Program>,
-    /// A call in which a process gives no sign of life for so long is an error, and the process is ended. `None`: it is waited for.
-    pub silence: Option<Duration>,
+    /// A call in which a process gives no sign of life for so long, or that takes so long in all, is an error, and the process is
+    /// ended. `None`: it is waited for.
+    pub deadlines: Deadlines,
     /// The control group (Linux, version 2) below which each process has one of its own, which limits it; it is one of this user's,
     /// without processes of its own. `None`: the processes stay in the host's.
     pub cgroup: Option<PathBuf>,
@@ -36,9 +37,10 @@ pub enum Which {
 }
 
 impl Default for Isolation {
-    /// None is isolated; one that were would have a minute to give a sign of life.
+    /// None is isolated; one that were would have a minute to give a sign of life, and an hour for a call.
     fn default() -> Self {
-        Self { which: Which::None, program: None, silence: Some(Duration::from_secs(60)), cgroup: None }
+        let (silence, call) = (Some(Duration::from_secs(60)), Some(Duration::from_secs(60 * 60)));
+        Self { which: Which::None, program: None, deadlines: Deadlines { silence, call }, cgroup: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crossdock_isolation::Program;
+use crossdock_isolation::{Deadlines, Program};
 use serde::Deserialize;
 
 use super::document::{self, PolicyError};
@@ -26,6 +26,7 @@ struct Written {
     isolate_all_but: Option<Vec<Sha256>>,
     isolate_program: Option<PathBuf>,
     isolate_silence_seconds: Option<u64>,
+    isolate_call_seconds: Option<u64>,
     isolate_cgroup: Option<PathBuf>,
 }
 
@@ -49,6 +50,7 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         (Which::None, Some(hashes)) => Which::AllBut(hashes),
         _ => return contradiction("isolate and isolate_all_but are both given, expected one of them"),
     };
+    let usual = Isolation::default().deadlines;
     let folder = file.parent().unwrap_or(Path::new(""));
     Ok(Policy {
         file: Some(file.to_path_buf()),
@@ -63,16 +65,19 @@ pub(super) fn policy(file: &Path, text: &str) -> Result<Policy, PolicyError> {
         isolation: Isolation {
             which,
             program: written.isolate_program.map(|path| Program::command(folder.join(path))),
-            silence: silence(written.isolate_silence_seconds),
+            deadlines: Deadlines {
+                silence: seconds(written.isolate_silence_seconds, usual.silence),
+                call: seconds(written.isolate_call_seconds, usual.call),
+            },
             cgroup: written.isolate_cgroup.map(|path| folder.join(path)),
         },
     })
 }
 
 /// 0 is for ever.
-fn silence(seconds: Option<u64>) -> Option<Duration> {
-    match seconds {
-        None => Isolation::default().silence,
+fn seconds(written: Option<u64>, usual: Option<Duration>) -> Option<Duration> {
+    match written {
+        None => usual,
         Some(0) => None,
         Some(seconds) => Some(Duration::from_secs(seconds)),
     }

@@ -198,6 +198,40 @@ fn a_link_is_refused_whose_own_directory_or_whose_target_s_all_the_world_may_wri
 }
 
 #[test]
+fn every_link_on_the_way_to_a_plugin_is_looked_at() {
+    let directory = temporary();
+    let at = |name: &str| directory.path().join(name);
+    for name in ["first", "open", "last"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    c_plugin(&at("last"), "plugin.so", &[]);
+    // A file by a link in the middle, a directory by one, and both by relative paths.
+    std::os::unix::fs::symlink("../last/plugin.so", at("open/middle.so")).unwrap();
+    std::os::unix::fs::symlink("../open/middle.so", at("first/link.so")).unwrap();
+    std::os::unix::fs::symlink(at("last"), at("open/folder")).unwrap();
+    std::os::unix::fs::symlink(at("open/folder"), at("first/folder")).unwrap();
+    std::os::unix::fs::symlink("endless.so", at("first/endless.so")).unwrap();
+    let ways = [at("first/link.so"), at("first/folder/plugin.so"), at("first/../open/folder/plugin.so")];
+    for way in &ways {
+        assert!(PluginFile::new(way).check().is_ok(), "{way:?}");
+    }
+    set_mode(&at("open"), 0o777);
+    for way in &ways {
+        let (id, sentence) = refusal(way);
+        assert_eq!(id, "directory-mode", "{way:?}");
+        assert!(sentence.contains(at("open").to_str().unwrap()), "{sentence}");
+    }
+    assert_eq!(refusal(&at("first/endless.so")).0, "unreadable");
+    set_mode(&at("open"), 0o1777);
+    assert!(PluginFile::new(&ways[0]).check().is_ok());
+    // SAFETY: no conditions.
+    if unsafe { libc::geteuid() } == 0 {
+        std::os::unix::fs::lchown(at("open/middle.so"), Some(54_321), None).unwrap();
+        assert_eq!(refusal(&ways[0]).0, "link-owner");
+    }
+}
+
+#[test]
 fn a_library_without_the_metadata_symbol_is_not_a_plugin() {
     assert_refused(&["NO_META"], "not-a-plugin", &["crossdock_plugin_meta_v1"]);
 }

@@ -24,7 +24,8 @@ fn the_policy_on_the_page_is_one_and_has_every_key() {
     let isolation = &policy.isolation;
     assert!(isolation.which.includes("dlpack", None) && !isolation.which.includes("arrow-ipc", None));
     assert_eq!(isolation.program.as_ref().unwrap().path, Path::new("/usr/bin/crossdock"));
-    assert_eq!(isolation.silence, Some(Duration::from_secs(60)));
+    let deadlines = (isolation.deadlines.silence, isolation.deadlines.call);
+    assert_eq!(deadlines, (Some(Duration::from_secs(60)), Some(Duration::from_secs(3600))));
     assert_eq!(isolation.cgroup.as_deref(), Some(Path::new("/sys/fs/cgroup/system.slice/my.service")));
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossdock::api::{CancelFlag, Device};
-use crossdock::isolation::Isolation;
+use crossdock::isolation::{Deadlines, Isolation};
 use crossdock::memory::{Backend, BackendBuilder};
 use crossdock::source::Input;
 use crossdock::{Error, Host, ReadOptions, Session};
@@ -33,6 +33,11 @@ pub fn skips(test: &str) -> bool {
         return true;
     }
     crate::skips(test)
+}
+
+/// Nothing else ends its calls.
+fn silent_for(seconds: u64) -> Deadlines {
+    Deadlines { silence: Some(Duration::from_secs(seconds)), call: None }
 }
 
 fn session(folder: &Path, isolation: Isolation) -> (Host, Session) {
@@ -140,6 +145,13 @@ fn reaches_nothing(device: Device, to_driver: i32) {
         "limit-host",
         "pin-host",
         "signal-by-file",
+        "unblock-errors",
+        "lock-file",
+        "lock-record",
+        "lock-open-file",
+        "lease",
+        "notify",
+        "capabilities",
         "datagrams",
         "be-told-of-senders",
     ] {
@@ -176,11 +188,42 @@ fn a_process_that_gives_no_sign_of_life_is_ended() {
     }
     let folder = tempfile::tempdir().unwrap();
     // Long enough for the start of a process under a sanitizer on a busy machine.
-    let isolation = Isolation { silence: Some(Duration::from_secs(3)), ..crate::isolation() };
+    let isolation = Isolation { deadlines: silent_for(3), ..crate::isolation() };
     let (_host, session) = session(folder.path(), isolation);
     let said = words(have_done(&session, "hang"));
     assert!(said.contains("no sign of life"), "{said}");
     assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
+fn a_call_has_an_end_whatever_it_says_of_its_progress() {
+    if skips("a_call_has_an_end_whatever_it_says_of_its_progress") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let deadlines = Deadlines { silence: Some(Duration::from_secs(60)), call: Some(Duration::from_secs(3)) };
+    let (_host, session) = session(folder.path(), Isolation { deadlines, ..crate::isolation() });
+    let said = words(have_done(&session, "report-for-ever"));
+    assert!(said.contains("one call of it took longer than 3s"), "{said}");
+    assert!(words(have_done(&session, "read-library")).ends_with("read-library: 0"));
+}
+
+#[test]
+fn sessions_have_processes_of_their_own() {
+    if skips("sessions_have_processes_of_their_own") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let host = crate::host(&hostile(folder.path()), crate::marked("sessions")).build().unwrap();
+    let sessions = [(); 2].map(|()| host.session().open().unwrap());
+    for session in &sessions {
+        assert!(words(have_done(session, "read-library")).ends_with("read-library: 0"));
+        assert!(words(have_done(session, "read-library")).ends_with("read-library: 0"));
+    }
+    assert_eq!(crate::processes("sessions"), 2);
+    // What one of them does ends no other one's.
+    assert!(words(have_done(&sessions[0], "crash")).contains("the process of"));
+    assert!(words(have_done(&sessions[1], "read-library")).ends_with("read-library: 0"));
 }
 
 #[test]
@@ -189,7 +232,7 @@ fn a_release_that_does_not_end_holds_nobody_whatever_it_says_meanwhile() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let isolation = Isolation { silence: Some(Duration::from_secs(5)), ..crate::marked("chatter") };
+    let isolation = Isolation { deadlines: silent_for(5), ..crate::marked("chatter") };
     let (host, session) = session(folder.path(), isolation);
     let options = ReadOptions { from: Some("deeds".into()), ..ReadOptions::default() };
     let (done, ended) = std::sync::mpsc::channel();
@@ -208,7 +251,10 @@ fn a_cancelled_call_ends_whether_the_plugin_heeds_it_or_not() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let (_host, session) = session(folder.path(), Isolation { silence: None, ..crate::isolation() });
+    let (_host, session) = session(
+        folder.path(),
+        Isolation { deadlines: Deadlines { silence: None, call: None }, ..crate::isolation() },
+    );
     for deed in ["hang-until-cancelled", "hang"] {
         let cancel = CancelFlag::new();
         let cancelled = session.with_cancel_flag(cancel.clone());
@@ -279,30 +325,6 @@ fn what_it_logs_is_heard_and_what_it_prints_is_no_answer() {
         assert!(said.contains(heard) && out.stdout.is_empty(), "{deed}: {out:?}");
         assert!(said.contains("an instance was destroyed"), "{deed}: {said}");
     }
-}
-
-#[test]
-fn what_it_sets_of_its_standard_error_is_no_setting_of_the_host_s() {
-    if skips("what_it_sets_of_its_standard_error_is_no_setting_of_the_host_s") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let (file, plugin) = (folder.path().join("a.deed"), hostile(folder.path()));
-    std::fs::write(&file, "unblock-errors").unwrap();
-    let (mut heard, errors) = std::io::pipe().unwrap();
-    let arguments =
-        ["convert", "--isolate=hostile", "--plugins", plugin.to_str().unwrap(), file.to_str().unwrap(), "-"];
-    let mut command = command(&arguments);
-    command.args(["--to", "arrow-ipc-stream"]).stderr(errors.try_clone().unwrap());
-    assert!(!command.status().unwrap().success());
-    drop(command);
-    // SAFETY: a number of an open file.
-    let flags = unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&errors), libc::F_GETFL) };
-    drop(errors);
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut heard, &mut said).unwrap();
-    assert!(said.contains("unblock-errors: 0"), "it was done: {said}");
-    assert_eq!(flags & libc::O_NONBLOCK, 0, "the host's is set too");
 }
 
 #[test]

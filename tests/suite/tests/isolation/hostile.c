@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/ptrace.h>
@@ -64,6 +65,19 @@ static int attempt(const char* deed) {
   }
   if (is(deed, "signal-by-file")) return fcntl(0, F_SETOWN, getppid());
   if (is(deed, "unblock-errors")) return fcntl(2, F_SETFL, O_NONBLOCK | fcntl(2, F_GETFL));
+  if (is(deed, "lock-file")) return flock(2, LOCK_SH);
+  if (is(deed, "lock-record")) return fcntl(2, F_SETLK, &(struct flock){.l_type = F_UNLCK});
+  if (is(deed, "lock-open-file")) return fcntl(2, F_OFD_SETLK, &(struct flock){.l_type = F_UNLCK});
+  if (is(deed, "lease")) return fcntl(2, F_SETLEASE, F_UNLCK);
+  if (is(deed, "notify")) return fcntl(2, F_NOTIFY, 0);
+  if (is(deed, "capabilities")) {
+    static char status[4096];
+    int file = open("/proc/self/status", O_RDONLY);
+    ssize_t n = read(file, status, sizeof status - 1);
+    close(file);
+    if (n <= 0 || strstr(status, "CapEff:\t0000000000000000")) errno = EPERM;
+    return n > 0 && errno == 0 ? 0 : -1;
+  }
   if (is(deed, "be-told-of-senders")) {
     int pair[2], on = 1;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) return 0;
@@ -172,6 +186,9 @@ static crossdock_code open_deed(crossdock_instance* instance, const crossdock_ca
   if (is(deed, "exit")) _exit(3); /* a sanitizer has a status of its own for what exits in order */
   if (is(deed, "abort")) abort();
   if (is(deed, "hang")) while (!never) continue;
+  if (is(deed, "report-for-ever")) {
+    for (uint64_t bytes = 0; !never; bytes++, usleep(1000)) call->progress(call->progress_data, bytes, 0);
+  }
   if (is(deed, "hang-until-cancelled")) {
     while (!CROSSDOCK_IS_CANCELLED(call)) usleep(1000);
     return CROSSDOCK_CANCELLED;

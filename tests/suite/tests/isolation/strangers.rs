@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossdock::isolation::{Isolation, Program};
+use crossdock::isolation::{Deadlines, Isolation, Program};
 use crossdock_tests::built;
 
 fn said(program: &str, arguments: &[&str]) -> String {
@@ -18,16 +18,44 @@ fn said_within(silence: Duration, program: &str, arguments: &[&str]) -> String {
         arguments: arguments.iter().map(Into::into).collect(),
         environment: Vec::new(),
     };
-    let isolation = Isolation { program: Some(program), silence: Some(silence), ..crate::isolation() };
+    let isolation = Isolation {
+        program: Some(program),
+        deadlines: Deadlines { silence: Some(silence), call: None },
+        ..crate::isolation()
+    };
     let host = crate::host(&built(), isolation).build().unwrap();
     let session = host.session().open().unwrap();
     session.plugin("arrow-ipc").map(|plugin| plugin.to_string()).unwrap_err().one_line()
 }
 
 #[test]
+fn a_program_that_somebody_else_may_change_is_not_started() {
+    use std::os::unix::fs::PermissionsExt;
+    if crate::skips("a_program_that_somebody_else_may_change_is_not_started") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (program, started) = (folder.path().join("program"), folder.path().join("started"));
+    std::fs::write(&program, format!("#!/bin/sh\ntouch '{}'\n", started.display())).unwrap();
+    let set_mode = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for (file_mode, folder_mode) in [(0o777, 0o755), (0o775, 0o755), (0o755, 0o777)] {
+        set_mode(&program, file_mode);
+        set_mode(folder.path(), folder_mode);
+        let said = said(program.to_str().unwrap(), &[]);
+        assert!(said.contains("is not started") && said.contains("mode"), "{said}");
+        assert!(!started.exists());
+    }
+    set_mode(folder.path(), 0o755);
+    assert!(said(program.to_str().unwrap(), &[]).contains("the process of"));
+    assert!(started.exists());
+}
+
+#[test]
 fn whatever_they_do_they_are_an_error() {
     for (program, arguments, expected) in [
-        ("/no/such/program", &[][..], "cannot start '/no/such/program'"),
+        ("/no/such/program", &[][..], "'/no/such/program' is not started"),
         ("/bin/true", &[], "is gone"),
         ("/bin/false", &[], "it exited with status 1"),
         ("/bin/sleep", &["1000"], "no sign of life"),
