@@ -22,10 +22,11 @@ use crate::lanes::Lanes;
 use crate::link::{Lane, Message, STALL, fits};
 use crate::locks::lock;
 use crate::mapping::Allowance;
+use crate::outgoing::Outgoing;
 use crate::output::pass_on;
 use crate::program::{DEVICE_VARIABLE, Program};
 use crate::rooms::{Lender, RoomParts, Rooms};
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{self, Answer, CallParts, Failure, Order, Remark, With};
 
 /// A process that was told to end a call, or to end, has so long for it.
@@ -194,15 +195,13 @@ impl Child {
         call: Option<(&Call<'_>, CallParts)>,
         stream: Option<&Stream>,
     ) -> Result<(Answer, Incoming)> {
-        let (With { message, rooms }, files) = answer_in(self.message_for(
-            &order,
-            files.rooms(),
-            &files.seal()?,
-            call,
-            Patience::Until(self.deadlines),
-        )?)?;
+        let message =
+            self.message_for(&order, files.rooms(), &files.seal()?, call, Patience::Until(self.deadlines))?;
+        let counted = wire::count(message.bytes.len(), &self.desk.allowed)?;
+        let (With { message, rooms }, files) = answer_in(message)?;
         let rooms = self.desk.collect(&rooms, stream)?;
-        Ok((message, Incoming::of_a_plugin(files, &self.desk.allowed)?.with_rooms(rooms)))
+        let incoming = Incoming::of_a_plugin(files, &self.desk.allowed)?;
+        Ok((message, incoming.with_rooms(rooms).counted(counted)))
     }
 
     fn message_for(

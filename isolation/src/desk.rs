@@ -20,8 +20,9 @@ use crate::link::{InFlight, Lane, Message, Reply, STALL, fits};
 use crate::locks::lock;
 use crate::log::heard;
 use crate::mapping::Allowance;
+use crate::outgoing::Outgoing;
 use crate::rooms::{Lender, RoomParts, Rooms, Streams};
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{self, Failure, Grant, Wish, With};
 
 /// The process may know of the end of lanes that this side has not seen yet.
@@ -247,9 +248,17 @@ impl Desk {
         let mut answer: std::result::Result<Grant, Failure> = Err(Error::internal("the host failed").into());
         let mut reply = Reply::default();
         crossdock_plugin_api::door::leave(|| {
-            let wish = wire::read_head(&question.bytes);
-            let grant = |(wish, rest): (Wish, &[u8])| self.grant(wish, rest, question.files, &mut reply);
-            answer = wish.and_then(grant).map_err(Failure::from);
+            let Message { bytes, files } = question;
+            let grant = || -> Result<Grant> {
+                // What is written comes behind the wish, and is not read here.
+                let (short, _) = bytes.split_at(bytes.len().min(wire::SMALL_BYTES));
+                if let Ok((Wish::Write { sink }, rest)) = wire::read_head(short) {
+                    return self.write(sink, bytes.get(short.len() - rest.len()..).unwrap_or_default());
+                }
+                let _counted = wire::count(bytes.len(), &self.allowed)?;
+                self.grant(wire::read(&bytes)?, files, &mut reply)
+            };
+            answer = grant().map_err(Failure::from);
         });
         self.busy.fetch_sub(1, Ordering::Relaxed);
         let bytes = wire::write(&answer).unwrap_or_default();
@@ -269,7 +278,14 @@ impl Desk {
         self.ending.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn grant(&self, wish: Wish, rest: &[u8], files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
+    fn write(&self, sink: u64, bytes: &[u8]) -> Result<Grant> {
+        let sink = lock(&self.sinks).get(&sink).cloned();
+        let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
+        lock(&sink).write(bytes)?;
+        Ok(Grant::Done)
+    }
+
+    fn grant(&self, wish: Wish, files: Vec<OwnedFd>, reply: &mut Reply) -> Result<Grant> {
         match wish {
             Wish::Read { source, offset, bytes } => {
                 let source = lock(&self.sources).get(&source).cloned();
@@ -279,11 +295,8 @@ impl Desk {
                 reply.after.truncate(n);
                 return Ok(Grant::Bytes);
             }
-            Wish::Write { sink } => {
-                let sink = lock(&self.sinks).get(&sink).cloned();
-                let sink = sink.ok_or_else(|| Error::invalid_argument("a sink that was released"))?;
-                lock(&sink).write(rest)?;
-            }
+            // Its head is no longer than any message that is read as one.
+            Wish::Write { sink } => return self.write(sink, &[]),
             Wish::EndSource(source) => self.ended(|| self.remove_source(source)),
             Wish::EndSink(sink) => self.ended(|| self.remove_sink(sink)),
             Wish::Decode { instance, call, tree, rooms } => {
@@ -350,6 +363,7 @@ impl Desk {
 mod tests {
     use std::os::fd::AsFd;
 
+    use crossdock_memory_backend::Backend;
     use crossdock_test_support::TestHost;
 
     use super::*;
@@ -405,6 +419,60 @@ mod tests {
         let reply = desk.answer(Message { bytes: wire::write(wish).unwrap(), files: Vec::new() });
         let answer: std::result::Result<Grant, Failure> = wire::read(&reply.bytes).unwrap();
         Error::from(answer.err().unwrap()).to_string()
+    }
+
+    #[test]
+    fn what_a_process_says_counts_before_it_is_read() {
+        const NODES: usize = 20_000;
+        let mut many = Vec::new();
+        let call = CallSettings::new(Device::CPU).enter(|call| CallParts::of(call, 1, Device::CPU));
+        for nodes in [1, NODES] {
+            let tree = TreeParts::of_equal_nodes(one_node(0, Vec::new()).root().unwrap(), nodes);
+            many.push(Wish::Decode { instance: 1, call, tree, rooms: Vec::new() });
+        }
+        let bytes = wire::write(&many[1]).unwrap().len();
+        assert!(bytes > wire::SMALL_BYTES);
+        for (limit_bytes, is_refused) in [(1 << 20, true), (1 << 30, false)] {
+            let backend = Backend::builder().limit_bytes(limit_bytes).build();
+            let allowed = Allowance::default().counted_by(backend.account("chatty (its process)"));
+            let desk = Desk::of("chatty".into(), None, None, allowed);
+            assert!(refused(&desk, &many[0]).contains("an instance that was destroyed"));
+            let said = refused(&desk, &many[1]);
+            assert_eq!(said.contains("'chatty (its process)' asked for"), is_refused, "{said}");
+            assert_eq!(
+                said.contains(&format!("a message of {bytes} bytes of its process")),
+                is_refused,
+                "{said}"
+            );
+            assert_eq!(backend.ledger().live_bytes(), 0);
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_passed_on_whatever_its_length() {
+        let (desk, written) = (stranger(), Arc::new(Mutex::new(Vec::new())));
+        let number = desk.add_sink(Sink::new(Box::new(Kept(written.clone()))));
+        for bytes in [0, 1, wire::SMALL_BYTES - 2, wire::SMALL_BYTES, 3 * wire::SMALL_BYTES + 1] {
+            let piece: Vec<u8> = (0..bytes).map(|i| i as u8).collect();
+            let question = [wire::write(&Wish::Write { sink: number }).unwrap(), piece.clone()].concat();
+            let reply = desk.answer(Message { bytes: question, files: Vec::new() });
+            let answer: std::result::Result<Grant, Failure> = wire::read(&reply.bytes).unwrap();
+            assert!(answer.is_ok());
+            assert!(std::mem::take(&mut *written.lock().unwrap()) == piece, "{bytes} bytes");
+        }
+    }
+
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl crossdock_plugin_api::ByteSink for Kept {
+        fn name(&self) -> &str {
+            "memory"
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> Result<()> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(())
+        }
     }
 
     #[test]

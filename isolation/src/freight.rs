@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::device_parts::DeviceParts;
 use crate::mapping::Mapping;
+use crate::outgoing::Outgoing;
 use crate::rooms::Streams;
-use crate::shared::{Incoming, Outgoing, Place};
+use crate::shared::{Incoming, Place};
 
 /// A batch of a schema that both sides know.
 #[derive(Serialize, Deserialize)]
@@ -242,6 +243,13 @@ fn read_array(
 }
 
 impl TreeParts {
+    /// A table of many nodes, which is no tree.
+    #[cfg(test)]
+    pub fn of_equal_nodes(node: EncodedNode<'_>, n: usize) -> Self {
+        let one = || Self::write(node, &mut Outgoing::default()).unwrap_or_else(|error| panic!("{error}"));
+        Self { nodes: (0..n).flat_map(|_| one().nodes).collect(), buffers: Vec::new() }
+    }
+
     /// A node and all that is below it. Of buffers on devices that the message does not take no more is told than that they are there.
     pub fn write(root: EncodedNode<'_>, to: &mut Outgoing) -> Result<Self> {
         let (mut nodes, mut buffers) = (Vec::new(), Vec::new());

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
     use crate::freight::tests::one_node;
     use crate::freight::{BatchParts, TreeParts, write_schema};
-    use crate::shared::Outgoing;
+    use crate::outgoing::Outgoing;
     use crate::wire::{self, CallParts, Failure, Wish};
 
     fn listener() -> Listener {

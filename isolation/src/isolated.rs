@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
 
-use crossdock_memory_backend::Trace;
+use crossdock_memory_backend::{Account, Trace};
 use crossdock_plugin_api::{Device, Result};
 
 use crate::cgroup::Group;
@@ -61,13 +61,14 @@ impl Isolated {
     }
 
     /// The process of a session, by a number of its own, for a device: the one that runs, or a new one, with the rooms that `make`
-    /// makes for it.
+    /// makes for it. What the host holds of what it sends counts as `account`'s.
     pub(crate) fn child(
         &self,
         session: u64,
         device: Option<Device>,
         memory_limit_bytes: u64,
         trace: Option<&Arc<Trace>>,
+        account: Arc<Account>,
         make: impl FnOnce(Device) -> Result<Rooms>,
     ) -> Result<Arc<Child>> {
         let mut running = lock(&self.running);
@@ -84,7 +85,7 @@ impl Isolated {
         let group =
             group.map(|parent| Group::new(parent, memory_limit_bytes, device.is_some())).transpose()?;
         let (who, deadlines) = (self.who.clone(), self.deadlines);
-        let allowed = self.allowed.clone();
+        let allowed = self.allowed.counted_by(account);
         let child = Child::start(who, &program, group, deadlines, rooms, trace.cloned(), allowed)?;
         let child = Arc::new(child);
         let (version, who) = (env!("CARGO_PKG_VERSION").to_owned(), self.who.clone());

@@ -3,7 +3,7 @@
 //! The host's side of a plugin is a [`Remote`]: a plugin like any other to the rest of the host, whose functions ask a process
 //! (`child`; what it asks back: `desk`) that loads the real one and serves it ([`serve()`]), after it gave up its rights
 //! (`confine`, and `cgroup` where the policy has one). What they say is plain data (`wire`) in messages (`link`); arrays lie in
-//! memory that both see and neither can change (`shared`, `freight`), and on devices in copies (`rooms`).
+//! memory that both see and neither can change (`shared`, `outgoing`, `freight`), and on devices in copies (`rooms`).
 //!
 //! This crate stands below the host library, which gives the process its host as a [`HostLibrary`]. Applications use
 //! `crossdock::isolation`.
@@ -26,6 +26,7 @@ mod link;
 mod locks;
 mod log;
 mod mapping;
+mod outgoing;
 mod output;
 mod places;
 mod program;

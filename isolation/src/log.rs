@@ -1,5 +1,6 @@
 //! What plugins say to their host's log: as the log has it, and on its way from their process.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use crossdock_plugin_api::abi;
@@ -36,6 +37,15 @@ impl<T: Fn(i32, String) + Send + Sync + 'static> Subscriber for Teller<T> {
 
 /// A plugin said this, at one of the levels of crossdock.h.
 pub fn heard(plugin: &str, level: i32, message: &str) {
+    /// Whoever listens may keep it.
+    const MOST_BYTES: usize = 8 << 10;
+    let message = match message.len() {
+        0..=MOST_BYTES => Cow::Borrowed(message),
+        bytes => {
+            let cut = message.get(..message.floor_char_boundary(MOST_BYTES)).unwrap_or_default();
+            Cow::Owned(format!("{cut} [{} more bytes]", bytes - cut.len()))
+        }
+    };
     match level {
         abi::LOG_ERROR => tracing::error!(target: "crossdock::plugin", plugin, "{message}"),
         abi::LOG_WARN => tracing::warn!(target: "crossdock::plugin", plugin, "{message}"),

@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use crossdock_memory_backend::ProcessWide;
+use crossdock_memory_backend::{Account, ProcessWide, Reserved};
+use crossdock_plugin_api::Result;
 
 /// A whole file, mapped for reading.
 pub struct Mapping {
@@ -19,7 +20,7 @@ pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
     /// Given back once it is no more.
-    counted: Option<Counted>,
+    counted: Option<(Counted, Option<Reserved>)>,
     /// Whether somebody is about to take its pages out of the process.
     pub trimming: AtomicBool,
 }
@@ -67,22 +68,40 @@ impl Drop for Kept {
     }
 }
 
-/// How many more files that one plugin sent may be mapped at once. A process has room for 65,530 mappings, of whatever kind, where the
-/// system is not told otherwise.
+/// What a host may hold of what one plugin sent.
 #[derive(Clone)]
-pub struct Allowance(Arc<AtomicUsize>);
+pub struct Allowance {
+    /// How many more files may be mapped at once. A process has room for 65,530 mappings, of whatever kind, where the system is not
+    /// told otherwise.
+    files: Arc<AtomicUsize>,
+    /// Whose memory all of it is.
+    account: Option<Arc<Account>>,
+}
 
 impl Allowance {
     const MOST: usize = 16_384;
 
     /// So many.
     pub fn of(files: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(files)))
+        Self { files: Arc::new(AtomicUsize::new(files)), account: None }
+    }
+
+    /// The same, within the limit that the account has.
+    pub fn counted_by(&self, account: Arc<Account>) -> Self {
+        Self { account: Some(account), ..self.clone() }
+    }
+
+    /// Counts bytes of the host's memory.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn reserve(&self, bytes: usize) -> Result<Option<Reserved>> {
+        self.account.as_ref().map(|account| account.reserve(bytes)).transpose()
     }
 
     fn one_more(&self) -> io::Result<Counted> {
         let taken = |left: usize| left.checked_sub(1);
-        let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
+        let taken = self.files.fetch_update(Ordering::Relaxed, Ordering::Relaxed, taken);
         let most = || {
             let most = Self::MOST;
             io::Error::new(
@@ -92,7 +111,7 @@ impl Allowance {
                 ),
             )
         };
-        taken.map(|_| Counted(self.clone())).map_err(|_| most())
+        taken.map(|_| Counted(self.files.clone())).map_err(|_| most())
     }
 }
 
@@ -103,11 +122,11 @@ impl Default for Allowance {
 }
 
 /// One of them.
-struct Counted(Allowance);
+struct Counted(Arc<AtomicUsize>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::Relaxed);
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -149,10 +168,14 @@ impl Mapping {
         Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, of_a_message: true, _kept: None }))))
     }
 
-    /// The same for one that came from another process, of which there may be many: from one that is not trusted, as many as it is
-    /// allowed.
-    pub fn of_one_that_came(file: File, allowed: Option<&Allowance>) -> io::Result<Option<Arc<Self>>> {
-        let counted = allowed.map(Allowance::one_more).transpose()?;
+    /// The same for one that came from another process, of which there may be many: from one that is not trusted, as many and as
+    /// much as it is allowed.
+    pub fn of_one_that_came(file: File, allowed: Option<&Allowance>) -> Result<Option<Arc<Self>>> {
+        let count = |allowed: &Allowance| -> Result<_> {
+            let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+            Ok((allowed.one_more()?, allowed.reserve(bytes)?))
+        };
+        let counted = allowed.map(count).transpose()?;
         let mapping = Self::map(&file)?.map(|mut mapping| {
             mapping.counted = counted;
             mapping

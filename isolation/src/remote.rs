@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use crossdock_arrays::import_batch;
 use crossdock_memory::Memory;
-use crossdock_memory_backend::{Account, Backend, ProcessWide};
+use crossdock_memory_backend::{Account, Backend, ProcessWide, Reserved};
 use crossdock_plugin_api::{
     BatchStream, BatchWriter, Call, ColumnPlan, DecodePlan, Device, EncodedNode, Encoding, Error, Exporter,
     Format, Host, Importer, Input, Operator, Options, Owned, Plugin, Result, SessionSettings, Sink, abi,
@@ -15,10 +15,10 @@ use crate::child::Child;
 use crate::desk::Decoding;
 use crate::freight::{BatchParts, TreeParts, column_schema, write_schema};
 use crate::isolated::Isolated;
+use crate::outgoing::Outgoing;
 use crate::remote_objects::{RemoteStream, RemoteWriter, handed};
 use crate::remote_place::{Place, strange};
 use crate::rooms::{Rooms, Streams};
-use crate::shared::Outgoing;
 use crate::wire::{Answer, FormatParts, OperatorParts, Order, SinkParts};
 
 /// An instance in another process.
@@ -28,6 +28,8 @@ pub struct Remote {
     importer: Option<Vec<Format>>,
     exporter: Option<Vec<Format>>,
     encodings: Option<Vec<&'static str>>,
+    /// For all of these.
+    _counted: Option<Reserved>,
 }
 
 /// What a process says a node's program is; none where there is an operator that nobody knows.
@@ -55,15 +57,16 @@ impl Remote {
         let device = Some(settings.device).filter(|device| device.r#type == abi::DEVICE_CUDA);
         let on_device = device.map(|device| memory.default_stream(device)).transpose()?;
         let streams = Streams::new(memory.default_stream(Device::CPU)?, on_device);
+        let counts = backend.account(&format!("{name} (its process)"));
+        let account = counts.clone();
         let rooms = |device| {
-            let account = backend.account(&format!("{name} (its process)"));
             // One of its own: the process may outlive this instance.
             let memory = Memory::from_host(&lend(account.clone())?)?;
             Ok(Rooms::new(backend.clone(), account, memory.default_stream(device)?))
         };
-        let child = of.child(session, device, settings.memory_limit_bytes, backend.trace(), rooms)?;
+        let child = of.child(session, device, settings.memory_limit_bytes, backend.trace(), counts, rooms)?;
         let at = Place { child, memory, streams };
-        let (answer, _) = at.ask(Order::Create(settings.into()), None)?;
+        let (answer, came) = at.ask(Order::Create(settings.into()), None)?;
         let Answer::Instance { number, importer, exporter, encodings } = answer else {
             return Err(strange());
         };
@@ -72,7 +75,9 @@ impl Remote {
         };
         let (importer, exporter) = (formats(importer), formats(exporter));
         // Its end is the end of what there is there.
-        let mut remote = Self { at: at.clone(), instance: number, importer, exporter, encodings: None };
+        let counted = came.into_counted();
+        let mut remote =
+            Self { at: at.clone(), instance: number, importer, exporter, encodings: None, _counted: counted };
         remote.encodings = encodings.map(|ids| interned(name, ids)).transpose()?;
         let Place { child, memory, streams } = at;
         child.desk.add_instance(number, Decoding { host: host.clone(), memory, streams });
@@ -183,9 +188,9 @@ impl Importer for Remote {
             schema: schema.map(write_schema).transpose()?,
             options: pairs(options),
         };
-        let (answer, _) = self.at.child.ask(order, &files, Some((call, parts)))?;
+        let (answer, came) = self.at.child.ask(order, &files, Some((call, parts)))?;
         let Answer::Stream { number, schema } = answer else { return Err(strange()) };
-        Ok(Box::new(RemoteStream::new(self.at.clone(), number, &schema, source)?))
+        Ok(Box::new(RemoteStream::new(self.at.clone(), number, &schema, source, came.into_counted())?))
     }
 }
 

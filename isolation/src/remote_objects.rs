@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
 use crossdock_arrays::{export_schema, import_batch};
+use crossdock_memory_backend::Reserved;
 use crossdock_plugin_api::{BatchStream, BatchWriter, Call, Capsule, Map, Owned, Result, Source, abi};
 
 use crate::child::Child;
 use crate::freight::{BatchParts, read_schema};
+use crate::outgoing::Outgoing;
 use crate::remote_place::{Place, strange};
-use crate::shared::Outgoing;
 use crate::wire::{Answer, InputParts, Order};
 
 /// What is read there, for as long as it is: the mapping too, in which what comes back may lie.
@@ -44,12 +45,20 @@ pub struct RemoteStream {
     number: u64,
     schema: SchemaRef,
     _source: Handed,
+    /// For the schema.
+    _counted: Option<Reserved>,
 }
 
 impl RemoteStream {
-    pub fn new(at: Place, number: u64, schema: &[u8], source: Handed) -> Result<Self> {
+    pub fn new(
+        at: Place,
+        number: u64,
+        schema: &[u8],
+        source: Handed,
+        counted: Option<Reserved>,
+    ) -> Result<Self> {
         let (_, schema) = read_schema(schema)?;
-        Ok(Self { at, number, schema, _source: source })
+        Ok(Self { at, number, schema, _source: source, _counted: counted })
     }
 }
 

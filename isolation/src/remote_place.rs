@@ -9,8 +9,9 @@ use crossdock_plugin_api::{Call, Error, Owned, Result, abi};
 
 use crate::child::Child;
 use crate::freight::BatchParts;
+use crate::outgoing::Outgoing;
 use crate::rooms::Streams;
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{Answer, CallParts, Order};
 
 /// Where a plugin runs, and the host's memory for what comes from there.

@@ -22,13 +22,14 @@ use crate::hosting::{HostLibrary, LoadedPlugin};
 use crate::lanes::{Lanes, MOST_LANES};
 use crate::link::{InFlight, Lane, Message, Reply, fits};
 use crate::log::Teller;
+use crate::outgoing::Outgoing;
 use crate::program::DEVICE_VARIABLE;
 use crate::rooms::{RoomParts, Streams};
 use crate::serve_ask::Ask;
 use crate::serve_instance::{Came, Instance, OpenStream, OpenWriter, decode_by_host};
 use crate::serve_objects::{HandedSink, HandedSource};
 use crate::serve_rooms::HostRooms;
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{
     self, Answer, CallParts, Failure, FormatParts, Order, PlanParts, Remark, Settings, Wish, With,
 };

@@ -8,8 +8,8 @@ use crossdock_plugin_api::{Error, Progress, Result};
 
 use crate::lanes::Lanes;
 use crate::link::fits;
+use crate::outgoing::Outgoing;
 use crate::rooms::RoomParts;
-use crate::shared::Outgoing;
 use crate::wire::{self, Failure, Grant, Wish};
 
 /// Progress is told no more often.

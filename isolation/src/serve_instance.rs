@@ -11,10 +11,11 @@ use crossdock_plugin_api::{
 
 use crate::freight::{TreeParts, column_schema};
 use crate::hosting::PluginInstance;
+use crate::outgoing::Outgoing;
 use crate::rooms::{Lender, RoomParts, Streams};
 use crate::serve_ask::Ask;
 use crate::serve_rooms::HostRooms;
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{CallParts, Grant, Wish, With};
 
 /// An instance, and where it works.

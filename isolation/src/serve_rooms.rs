@@ -8,9 +8,10 @@ use crossdock_memory::{Buffer, BufferMut, Stream};
 use crossdock_memory_backend::Backend;
 use crossdock_plugin_api::{Device, Error, Result};
 
+use crate::outgoing::Outgoing;
 use crate::rooms::{Lender, Lent, RoomParts, Streams, fill, open, open_to_read};
 use crate::serve_ask::Ask;
-use crate::shared::{Incoming, Outgoing};
+use crate::shared::Incoming;
 use crate::wire::{Grant, Wish};
 
 /// The host's rooms, for one instance.

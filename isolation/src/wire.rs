@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use crossdock_memory_backend::Moment;
+use crossdock_memory_backend::{Moment, Reserved};
 use crossdock_plugin_api::{
     Call, CallSettings, Code, ColumnPlan, DecodePlan, Device, Error, Format, OptionInfo, Result,
     SessionSettings, Validate, Verdict,
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device_parts::DeviceParts;
 use crate::freight::{BatchParts, TreeParts};
+use crate::mapping::Allowance;
 use crate::rooms::RoomParts;
 use crate::shared::Place;
 
@@ -279,6 +280,24 @@ pub struct PlanParts {
     verdict: u8,
     to: DeviceParts,
     reason: String,
+}
+
+/// What is read of a byte of a message takes no more, all that is made of it on the way to the rest of the host included.
+const BYTES_PER_BYTE: usize = 128;
+/// Messages are hardly ever longer; a process has a small number of these on their way, which are not counted.
+pub const SMALL_BYTES: usize = 16 << 10;
+
+/// Counts what a message of a plugin's process will take, before it is read.
+///
+/// # Errors
+/// Out of memory: a plugin that says much makes its host hold much.
+pub fn count(message_bytes: usize, allowed: &Allowance) -> Result<Option<Reserved>> {
+    if message_bytes <= SMALL_BYTES {
+        return Ok(None);
+    }
+    let told =
+        |error: Error| error.context(format_args!("a message of {message_bytes} bytes of its process"));
+    allowed.reserve(message_bytes.saturating_mul(BYTES_PER_BYTE)).map_err(told)
 }
 
 /// As bytes.

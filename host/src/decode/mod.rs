@@ -17,6 +17,8 @@ use crossdock_arrays::{
     DeviceBatch, Level, call_stream, export_batch, forbidden_nulls, import_result, validate,
 };
 use crossdock_memory::Stream;
+use crossdock_memory_backend::Reserved;
+use crossdock_plugin_api::encoded::FEW_NODES;
 use crossdock_plugin_api::{
     Call, CallSettings, CallStream, Device, EncodedArray, EncodedNode, Error as ApiError, Owned,
     Result as ApiResult, Validate, abi,
@@ -142,6 +144,19 @@ impl Session {
         })
     }
 
+    /// Counts what planning and decoding hold for each node of a tree, apart from values.
+    fn count_planning(&self, array: &EncodedArray) -> ApiResult<Option<Reserved>> {
+        /// As measured, 2 KiB where nothing is isolated.
+        const NODE_BYTES: usize = 3 << 10;
+        match array.n_nodes().saturating_sub(FEW_NODES) {
+            0 => Ok(None),
+            nodes => {
+                let counted = self.account().reserve(nodes * NODE_BYTES);
+                counted.map(Some).map_err(|e| e.context(format_args!("a tree of {} nodes", array.n_nodes())))
+            }
+        }
+    }
+
     /// No tree may say that it decodes to more.
     fn most_bytes(&self) -> u64 {
         self.host().backend().limit_bytes().map_or_else(machine_bytes, |bytes| bytes as u64)
@@ -153,6 +168,7 @@ impl Session {
         stream: &Stream,
         mut array: EncodedArray,
     ) -> ApiResult<DeviceBatch> {
+        let _counted = self.count_planning(&array)?;
         let plugins = self.plugins_for(&array);
         if plugins.iter().any(|plugin| plugin.is_isolated()) {
             array = crossdock_isolation::share(array)?;

@@ -14,6 +14,7 @@ use crate::fault::{Faults, Operation};
 use crate::forks;
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
 use crate::policies::Policies;
+use crate::resource::Budget;
 use crate::resource::{AliasedMemory, HostMemory, Published, Ranges, Refusal};
 use crate::trace::Trace;
 
@@ -334,6 +335,11 @@ impl Inner {
 
     pub(crate) fn trim(&self, bytes: usize) -> usize {
         self.working().fold(0, |freed, device| freed + device.memory().trim(bytes.saturating_sub(freed)))
+    }
+
+    /// What all devices share, if there is a limit.
+    pub(crate) fn budget(&self) -> Option<Arc<Budget>> {
+        self.policies.budget()
     }
 
     /// The device by its index in here; indices come from [`Inner::index_of`] and from streams of this backend.

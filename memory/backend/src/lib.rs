@@ -70,7 +70,7 @@ mod resource;
 mod trace;
 mod vtable;
 
-pub use account::Account;
+pub use account::{Account, Reserved};
 pub use backend::{Backend, BackendBuilder, WeakBackend};
 pub use cuda::{
     CudaDevice, CudaMissing, CudaPresence, FileMemory, IpcDescription, IpcExport, IpcMemory, before_exit,

@@ -33,7 +33,17 @@ pub fn read_encoded(
         }
         None => read_all(memory, source, &stream, device, &watch)?.freeze_now(),
     };
-    let described = blob::read(&whole.host_view(&stream)?)?;
+    let bytes = whole.host_view(&stream)?;
+    // Memory that is allocated elsewhere, so that the budget has it: this is not written to.
+    let counted = match Head::read(&bytes)?.tree_bytes() {
+        0 => None,
+        bytes => {
+            let room = memory.alloc(&stream, usize::try_from(bytes).unwrap_or(usize::MAX));
+            Some(Box::new(room.map_err(|e| e.context("a tree of many nodes"))?) as Box<dyn Send>)
+        }
+    };
+    let described = blob::read(&bytes)?;
+    drop(bytes);
     let mut buffers = Vec::new();
     for place in described.places() {
         let mut buffer = placed(&whole, place, &stream)?.to_encoded().into_raw();
@@ -45,7 +55,7 @@ pub fn read_encoded(
         // SAFETY: the same buffer, of which no more is told than is so: `placed` saw to its alignment.
         buffers.push(unsafe { Owned::new(buffer) });
     }
-    described.with_buffers(buffers)
+    described.with_buffers(buffers, counted)
 }
 
 fn placed(whole: &Buffer, place: &Place, stream: &Stream) -> Result<Buffer> {

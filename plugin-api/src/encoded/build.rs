@@ -57,6 +57,7 @@ struct Parts {
     buffers: Vec<abi::EncodedBuffer>,
     // What the nodes point at.
     _parts: Vec<NodeParts>,
+    _kept: Option<Box<dyn Send>>,
 }
 
 impl EncodedArray {
@@ -65,6 +66,15 @@ impl EncodedArray {
     /// # Errors
     /// It is none, or too large: see [`EncodedArray::from_raw`].
     pub fn new(parts: Vec<NodeParts>, buffers: EncodedBuffers) -> Result<Self> {
+        Self::with(parts, buffers, None)
+    }
+
+    /// The same, which keeps `kept` for as long as it lives.
+    pub(super) fn with(
+        parts: Vec<NodeParts>,
+        buffers: EncodedBuffers,
+        kept: Option<Box<dyn Send>>,
+    ) -> Result<Self> {
         let mut first_buffer = 0u32;
         let nodes = parts.iter().map(|part| {
             let dtype = part.logical_type.dtype();
@@ -86,7 +96,7 @@ impl EncodedArray {
         });
         let nodes: Vec<_> = nodes.collect();
         let buffers = buffers.into_iter().map(Owned::into_raw).collect();
-        let mut parts = Box::new(Parts { nodes, buffers, _parts: parts });
+        let mut parts = Box::new(Parts { nodes, buffers, _parts: parts, _kept: kept });
         let mut raw = abi::EncodedArray::new();
         (raw.nodes, raw.n_nodes) = (parts.nodes.as_ptr(), parts.nodes.len());
         (raw.buffers, raw.n_buffers) = (parts.buffers.as_mut_ptr(), parts.buffers.len());

@@ -16,6 +16,8 @@ use crate::told;
 
 /// How deep nodes may nest, the root counted.
 pub const MOST_DEPTH: usize = 64;
+/// So many nodes take too little memory for anybody to count it: no tree of values that somebody wrote has more levels.
+pub const FEW_NODES: usize = 64;
 /// How many nodes a tree may have.
 pub const MOST_NODES: usize = 1 << 20;
 /// How many buffers.

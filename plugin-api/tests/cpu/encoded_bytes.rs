@@ -71,7 +71,7 @@ fn read(bytes: &[u8]) -> Result<EncodedArray> {
     let count = Arc::default();
     let at = |place: &blob::Place| &bytes[place.offset as usize..(place.offset + place.bytes) as usize];
     let buffers = described.places().iter().map(|place| buffer(at(place), &count)).collect();
-    described.with_buffers(buffers)
+    described.with_buffers(buffers, None)
 }
 
 fn refused(bytes: &[u8]) -> Error {

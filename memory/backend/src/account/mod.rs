@@ -1,7 +1,10 @@
 //! One holder of memory: what the functions that cross the boundary do, in Rust.
 
+mod reserved;
 mod streams;
 mod work;
+
+pub use reserved::Reserved;
 
 use std::ffi::c_void;
 use std::fmt::Display;

@@ -6,8 +6,8 @@ use super::{
     RECORD_ALIGNMENT, TYPE_DTYPE, TYPE_SCHEMA, VERSION, checksum, rounded_up, schema,
 };
 use crate::encoded::{
-    EncodedArray, EncodedBuffers, LogicalType, MOST_BUFFERS, MOST_ID_BYTES, MOST_METADATA_BYTES, MOST_NODES,
-    NodeParts,
+    EncodedArray, EncodedBuffers, FEW_NODES, LogicalType, MOST_BUFFERS, MOST_ID_BYTES, MOST_METADATA_BYTES,
+    MOST_NODES, NodeParts,
 };
 use crate::error::{Error, Result};
 
@@ -63,6 +63,18 @@ impl Head {
             )));
         }
         Ok(Self { header_bytes, total_bytes, checksum, n_nodes, n_buffers })
+    }
+
+    /// Bytes that the tree takes in memory once it is read, its buffers aside. A tree of few nodes takes as good as none.
+    pub fn tree_bytes(&self) -> u64 {
+        /// As measured, with what the allocator has around them.
+        const NODE_BYTES: u64 = 512;
+        const BUFFER_BYTES: u64 = 96;
+        let (nodes, buffers) = (self.n_nodes.saturating_sub(FEW_NODES) as u64, self.n_buffers as u64);
+        match nodes {
+            0 => 0,
+            nodes => self.header_bytes + nodes * NODE_BYTES + buffers * BUFFER_BYTES,
+        }
     }
 
     /// So many bytes there are.
@@ -123,12 +135,12 @@ impl Described {
         &self.places
     }
 
-    /// The tree, with the buffers that lie at its places.
+    /// The tree, with the buffers that lie at its places. It keeps `kept` for as long as it lives.
     ///
     /// # Errors
     /// What is wrong with the tree: see [`EncodedArray::from_raw`].
-    pub fn with_buffers(self, buffers: EncodedBuffers) -> Result<EncodedArray> {
-        EncodedArray::new(self.nodes, buffers)
+    pub fn with_buffers(self, buffers: EncodedBuffers, kept: Option<Box<dyn Send>>) -> Result<EncodedArray> {
+        EncodedArray::with(self.nodes, buffers, kept)
     }
 }
 

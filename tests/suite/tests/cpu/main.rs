@@ -5,6 +5,7 @@ mod bad_input;
 mod csv;
 mod failures;
 mod garbage;
+mod large_trees;
 mod lifetimes;
 mod linked;
 mod panics;

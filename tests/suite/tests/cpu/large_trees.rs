@@ -1,0 +1,54 @@
+//! Encoded arrays of many nodes count against the limit of memory: what is read of them, and what their decoding holds.
+
+use arrow_schema::DataType;
+use crossdock::memory::Backend;
+use crossdock::source::Input;
+use crossdock::{Host, ReadOptions, Result, Session};
+use crossdock_tests::built;
+use crossdock_tests::failing::words;
+use crossdock_tests::tree::Node;
+
+const CHUNKS: u64 = 8000;
+
+fn chunked(session: &Session) -> Vec<u8> {
+    let ends: Vec<u64> = (0..=CHUNKS).collect();
+    let chunk = |at: u64| Node::words(DataType::Int32, &[at as i32], i32::to_le_bytes);
+    let offsets = Node::words(DataType::UInt64, &ends, u64::to_le_bytes);
+    let children = std::iter::once(offsets).chain((0..CHUNKS).map(chunk)).collect();
+    Node { children, ..Node::new("vortex.chunked", DataType::Int32, CHUNKS) }.to_bytes(session)
+}
+
+fn rows(session: &Session, bytes: &[u8]) -> Result<usize> {
+    let options = ReadOptions { from: Some("encodings".into()), ..ReadOptions::default() };
+    let mut rows = 0;
+    for batch in session.read(Input::bytes(bytes.to_vec()), &options)? {
+        rows += batch?.len();
+    }
+    Ok(rows)
+}
+
+#[test]
+fn a_tree_of_many_nodes_is_refused_before_it_takes_more_than_there_may_be() {
+    let open = |limit_bytes| {
+        let backend = Backend::builder().limit_bytes(limit_bytes).pool_bytes(0).build();
+        let host = Host::builder().plugins(built()).backend(backend.clone()).build().unwrap();
+        (host.session().open().unwrap(), host, backend)
+    };
+    let bytes = chunked(&open(1 << 30).0);
+    // Not enough to read it; enough for that, and not to decode it; enough.
+    for (limit_bytes, expected) in
+        [(4 << 20, Some("a tree of many nodes")), (12 << 20, Some("a tree of 8002 nodes")), (64 << 20, None)]
+    {
+        let (session, host, backend) = open(limit_bytes);
+        match (rows(&session, &bytes), expected) {
+            (Ok(rows), None) => assert_eq!(rows as u64, CHUNKS),
+            (Err(error), Some(expected)) => {
+                let said = words(&error);
+                assert!(said.contains(expected) && said.contains("asked for"), "{limit_bytes}: {said}");
+            }
+            (other, _) => panic!("{limit_bytes}: {other:?}"),
+        }
+        host.settle();
+        assert_eq!(backend.ledger().live_bytes(), 0, "{limit_bytes}");
+    }
+}
