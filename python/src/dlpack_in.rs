@@ -14,6 +14,7 @@ use crate::capsules::take;
 use crate::column::Column;
 use crate::dlpack_in_place::{InPlace, plain};
 use crate::dlpack_in_producer::{Asked, ask};
+use crate::dlpack_tensor::Managed;
 use crate::errors::{OrRaise, of_host, usage};
 use crate::process::{begin, detach};
 use crate::session::Shared;
@@ -64,19 +65,21 @@ pub fn from_dlpack<'py>(
             Some(masks)
         }
     };
-    // The option's names are separated by commas; the names themselves come afterwards.
-    if let (Some(names), None) = (&names, &schema) {
-        let names: Vec<_> = names.iter().map(|name| name.replace(',', ";")).collect();
-        options = options.with("names", names.join(","));
-    }
-    let mut capsules = Vec::with_capacity(tensors.len());
+    let mut asked = Vec::with_capacity(tensors.len());
     for (i, tensor) in tensors.iter().enumerate() {
-        capsules.push(ask(py, &shared, tensor)?.in_order(py, &shared)?.into_capsule());
+        let what = names.as_ref().and_then(|names| names.get(i)).map(|name| format!("column '{name}'"));
+        let what = what.unwrap_or_else(|| format!("tensor {i}"));
+        let one = |object: &Bound<'_, PyAny>, what: &str| {
+            let asked = ask(py, &shared, object).and_then(|asked| asked.in_order(py, &shared));
+            asked.map_err(|error| if several { about(py, what, error) } else { error })
+        };
+        let mut column = vec![one(tensor, &what)?];
         if let Some(mask) = masks.as_ref().and_then(|masks| masks.get(i)) {
-            capsules.push(ask(py, &shared, mask)?.in_order(py, &shared)?.into_capsule());
+            column.push(one(mask, &format!("{what}'s mask"))?);
         }
+        asked.push(column);
     }
-    let table = detach(py, || read(&shared, capsules, schema.as_deref(), names.as_deref(), &options));
+    let table = detach(py, || read_columns(&shared, asked, schema.as_deref(), names.as_deref(), &options));
     let table = warnings::after(py, table)?;
     if several {
         return Ok(Bound::new(py, Table::new(table, shared))?.into_any());
@@ -132,6 +135,76 @@ fn given<'py>(x: &Bound<'py, PyAny>, schema: Option<&Schema>) -> PyResult<Given<
         return Ok((None, tuple.iter().collect()));
     }
     Ok((None, vec![x.clone()]))
+}
+
+/// An error of one of several, with that one's name before its words. The exception stays the one that it is.
+fn about(py: Python<'_>, what: &str, error: PyErr) -> PyErr {
+    let value = error.value(py);
+    let renamed = || -> PyResult<()> {
+        let arguments = value.getattr("args")?.cast_into::<PyTuple>()?;
+        match arguments.get_item(0).ok().and_then(|words| words.cast_into::<PyString>().ok()) {
+            Some(words) if arguments.len() == 1 => value.setattr("args", (format!("{what}: {words}"),)),
+            // Other errors make their words of several arguments, or of none.
+            _ => value.call_method1("add_note", (what,)).map(drop),
+        }
+    };
+    // What keeps its arguments to itself is raised as it is.
+    let _ = renamed();
+    error
+}
+
+/// The columns in one table. Tensors of several devices come one by one, as they would alone, and all to the session's.
+fn read_columns(
+    shared: &Shared,
+    tensors: Vec<Vec<Managed>>,
+    schema: Option<&Schema>,
+    names: Option<&[String]>,
+    options: &Options,
+) -> PyResult<HostTable> {
+    let place = |tensor: &Managed| tensor.tensor().map(|tensor| tensor.device);
+    let mut places = tensors.iter().flatten().map(place);
+    let first = places.next();
+    if places.all(|place| Some(place) == first) {
+        let capsules = tensors.into_iter().flatten().map(Managed::into_capsule).collect();
+        // The option's names are separated by commas; the names themselves come afterwards.
+        let listed = names
+            .filter(|_| schema.is_none())
+            .map(|names| names.iter().map(|name| name.replace(',', ";")).collect::<Vec<_>>().join(","));
+        let options = listed.into_iter().fold(options.clone(), |options, names| options.with("names", names));
+        return read(shared, capsules, schema, names, &options);
+    }
+    if let Some(schema) = schema.filter(|schema| schema.fields().len() != tensors.len()) {
+        let (got, expected) = (tensors.len(), schema.fields().len());
+        return Err(usage(format!(
+            "{got} tensors of several devices, expected one for each of {expected} columns"
+        )));
+    }
+    let own_fields = schema.map(Schema::fields);
+    let (mut fields, mut columns, mut rows) = (Vec::new(), Vec::new(), None);
+    for (i, column) in tensors.into_iter().enumerate() {
+        let own = own_fields.and_then(|fields| fields.get(i)).cloned();
+        let name = names.and_then(|names| names.get(i)).cloned();
+        let name = name.or_else(|| own.as_ref().map(|field| field.name().clone()));
+        let name = name.unwrap_or_else(|| format!("col_{i}"));
+        let own = own.map(|field| Schema::new(vec![field]));
+        let capsules = column.into_iter().map(Managed::into_capsule).collect();
+        let table = read(shared, capsules, own.as_ref(), Some(std::slice::from_ref(&name)), options)
+            .map_err(|error| Python::attach(|py| about(py, &format!("column '{name}'"), error)))?;
+        let table = table.move_to(shared.session.device()).or_raise()?;
+        let [batch] = table.batches() else {
+            return Err(usage(format!("column '{name}': {} batches of one tensor", table.batches().len())));
+        };
+        let expected = *rows.get_or_insert(batch.len());
+        if batch.len() != expected {
+            let got = batch.len();
+            return Err(usage(format!("column '{name}' is {got} rows long, expected {expected}")));
+        }
+        fields.extend(table.schema().fields().iter().cloned());
+        columns.extend(batch.columns().iter().cloned());
+    }
+    let schema = Arc::new(schema.cloned().unwrap_or_else(|| Schema::new(fields)));
+    let batch = DeviceBatch::try_new(schema.clone(), rows.unwrap_or(0), columns).or_raise()?;
+    HostTable::from_batches(&shared.session, schema, vec![batch]).or_raise()
 }
 
 /// Without the interpreter's lock: elements may have to be gathered.

@@ -95,8 +95,9 @@ impl Asked {
 /// The tensor of `object`.
 ///
 /// # Errors
-/// TypeError where it speaks none of the protocols; what the producer raises.
+/// TypeError where it speaks none of the protocols; BufferError for a tensor that is more than its memory; what the producer raises.
 pub fn ask(py: Python<'_>, shared: &Shared, object: &Bound<'_, PyAny>) -> PyResult<Asked> {
+    torch::refuse_lazy(object)?;
     if let Some(api) = ExchangeApi::of(object) {
         let tensor = api.tensor(object)?;
         let Some(device) = device_of(shared, &tensor) else { return Ok(Asked::at_once(tensor)) };

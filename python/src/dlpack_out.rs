@@ -177,6 +177,17 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
     let batch = only(table)?;
     let from = crate::table::device_of(table);
     let session = table.session();
+    let wanted = if is_capturing(session, from, wanted.consumer) {
+        if from != wanted.to || wanted.copying == Copying::Always || wanted.form == Form::Legacy {
+            return Err(unavailable(
+                "the consumer's stream is under graph capture, in which no copy is made: export it before the capture, or ask for no \
+                 copy (max_version=(1, 0))",
+            ));
+        }
+        Wanted { copying: Copying::Never, ..wanted }
+    } else {
+        wanted
+    };
     if from != wanted.to {
         if wanted.copying == Copying::Never {
             let to = wanted.to;
@@ -208,6 +219,13 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
         order(session, column.lent()?, &batch, from, &tensor, consumer)?;
     }
     Ok(tensor)
+}
+
+/// Whether the stream that a consumer names is under graph capture. What would break that is not tried.
+fn is_capturing(session: &HostSession, on: Device, consumer: Option<usize>) -> bool {
+    let Some(consumer) = consumer.filter(|_| on != Device::CPU) else { return false };
+    // SAFETY: the consumer's word: a live stream of the device on which the column lies.
+    unsafe { session.host().backend().is_capturing(on, consumer as *mut std::ffi::c_void) }
 }
 
 /// Whether it is a tensor as it is, with nothing to look at and nothing to wait for.

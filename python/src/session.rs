@@ -188,8 +188,12 @@ impl Session {
     }
 
     /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
-    /// `__cuda_array_interface__`, or of a capsule of a tensor. A table of a list of tensors, or of a dict of them by name. In place where the elements lie as Arrow has them on the session's
-    /// device, gathered or moved where not.
+    /// `__cuda_array_interface__`, or of a capsule of a tensor. A table of a list of tensors, or of a dict of them by name, which may
+    /// lie on several devices. In place where the elements lie as Arrow has them on the session's device, gathered or moved where
+    /// not.
+    ///
+    /// A tensor of torch that requires gradients, or has the negative or the conjugate bit, is a BufferError: its memory says less
+    /// than the tensor. Give `tensor.detach()`, `tensor.resolve_neg()` or `tensor.resolve_conj()`.
     ///
     /// schema: what they are to become; with k times as many tensors as columns, a list gives k batches. bools: "bytes" (in
     /// place, the default) or "bits", where no schema tells. masks: tensors of booleans, true where a row is null, in the

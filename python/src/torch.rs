@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{Bound, intern};
@@ -21,6 +22,37 @@ struct Torch {
     to_dlpack: Py<PyAny>,
     /// The handle of torch's stream on a device by its number.
     stream: Py<PyAny>,
+}
+
+/// Whether a type is torch's tensors' or derived from it.
+static TENSOR: ByType<bool> = ByType::new();
+
+/// Refuses what a tensor's memory does not say: `__dlpack__` of torch looks at the first two, and its C exchange API at none.
+pub fn refuse_lazy(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    if !TENSOR.of(object, |of| is_tensor_type(of).unwrap_or(false)) {
+        return Ok(());
+    }
+    let py = object.py();
+    let refused = |what: &str, instead: &str| {
+        Err(PyBufferError::new_err(format!("the tensor {what}, which its memory does not: give {instead}")))
+    };
+    if object.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
+        return refused("requires gradients", "tensor.detach()");
+    }
+    if object.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+        return refused("has the negative bit", "tensor.resolve_neg()");
+    }
+    if object.call_method0(intern!(py, "is_conj"))?.is_truthy()? {
+        return refused("has the conjugate bit", "tensor.resolve_conj()");
+    }
+    Ok(())
+}
+
+/// Nothing is imported that nobody has imported.
+fn is_tensor_type(of: &Bound<'_, PyType>) -> PyResult<bool> {
+    let modules = of.py().import("sys")?.getattr("modules")?.cast_into::<PyDict>()?;
+    let Some(torch) = modules.get_item("torch")? else { return Ok(false) };
+    of.is_subclass(&torch.getattr("Tensor")?)
 }
 
 /// A capsule of one of torch's tensors on a CUDA device, and the stream that it is ready on. `None` for all other objects, and for

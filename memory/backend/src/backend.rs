@@ -107,6 +107,16 @@ impl Backend {
         found.is_ok_and(|device| unsafe { device.stream_is_idle(stream) })
     }
 
+    /// Whether a stream of a device is under graph capture, as far as the driver says. Asking changes nothing.
+    ///
+    /// # Safety
+    /// As [`Backend::is_idle`].
+    pub unsafe fn is_capturing(&self, device: Device, stream: *mut std::ffi::c_void) -> bool {
+        let found = self.0.index_of(device).and_then(|index| self.0.device(index));
+        // SAFETY: by this function's own contract.
+        found.is_ok_and(|device| unsafe { device.raw_stream_is_capturing(stream) })
+    }
+
     /// Lets other processes on this machine open `bytes` bytes at `address`: memory of a CUDA device that
     /// [`Account::allocate_shareable`] gave, or that a stranger got by `cuMemAlloc`. Who opens it waits for the event at
     /// `sync_event` (null: it is ready), and may reach the whole allocation.

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 from tensors import IS_COPIED, READ_ONLY, Lender, Versioned, delete, managed
 from tensors_made import (
+    CPU,
     CUDA,
     CUDA_HOST,
     CUDA_MANAGED,
@@ -184,12 +185,16 @@ def test_torch_on_the_default_stream_is_waited_for_there(there, driver, monkeypa
     driver.free(address)
 
 
-@pytest.mark.parametrize("what", ["requires_grad", "conj", "neg"])
-def test_what_torch_itself_looks_at_is_asked_of_torch(there, torch, late, what):
-    tensor = torch.Tensor(on_device(late[1], N))
+@pytest.mark.parametrize(
+    ("what", "instead"), [("requires_grad", "detach"), ("conj", "resolve_conj"), ("neg", "resolve_neg")]
+)
+@pytest.mark.parametrize("kind", ["one", "a dict", "derived"])
+def test_what_a_tensor_of_torch_is_beyond_its_memory_is_refused(there, torch, late, what, instead, kind):
+    tensor = (type("Own", (torch.Tensor,), {}) if kind == "derived" else torch.Tensor)(on_device(late[1], N))
     setattr(tensor, what, True)
-    assert values(there.from_dlpack(tensor)) == VALUES.tolist()
-    assert torch.seen == ["__dlpack__"]
+    with pytest.raises(BufferError, match=rf"tensor\.{instead}\(\)"):
+        there.from_dlpack({"x": tensor} if kind == "a dict" else tensor)
+    assert torch.seen == []
 
 
 def test_a_type_derived_from_torch_s_is_asked_its_own_way(there, torch, late):
@@ -406,6 +411,55 @@ def test_the_consumers_stream_waits(driver, column, consumer, arguments):
         assert managed(capsule).flags == (IS_COPIED if is_copy else READ_ONLY)
     else:
         assert name_of(capsule) == "dltensor"
+
+
+@pytest.mark.parametrize("arguments", [{**VERSIONED, "copy": True}, {}, {**VERSIONED, "dl_device": (CPU, 0)}], ids=str)
+def test_a_copy_for_a_stream_under_capture_is_refused_and_the_capture_goes_on(there, driver, arguments):
+    column, stream, graph = there.from_dlpack(VALUES), driver.stream(), c_void_p()
+    there.synchronize()
+    driver.call("cuStreamBeginCapture_v2", c_void_p(stream), 2)  # relaxed
+    with pytest.raises(BufferError, match="under graph capture"):
+        column.__dlpack__(stream=stream, **arguments)
+    driver.call("cuStreamEndCapture", c_void_p(stream), byref(graph))
+    assert look(driver, column.__dlpack__(stream=stream, **VERSIONED), stream) == VALUES.tolist()
+
+
+# What a consumer's tensors are on the host.
+TRUTHS = [bool(i % 3) for i in range(N)]
+
+
+@pytest.mark.parametrize("session_on", ["cuda", "cpu"])
+@pytest.mark.parametrize("how", ["plain", "schema", "masks", "list"])
+def test_tensors_of_several_devices_become_one_table(request, session_on, how):
+    device = request.getfixturevalue("cuda")
+    with cd.Session(device) as there, cd.Session(device if session_on == "cuda" else "cpu") as session:
+        lies_there = there.from_dlpack(VALUES * 2)
+        tensors = {"here": VALUES, "there": lies_there, "truths": np.array(TRUTHS)}
+        expected = {"here": VALUES.tolist(), "there": (VALUES * 2).tolist(), "truths": [int(truth) for truth in TRUTHS]}
+        more = {}
+        if how == "schema":
+            more["schema"] = pa.schema([("truths", pa.bool_()), ("there", pa.int64()), ("here", pa.int64())])
+            expected = {"truths": TRUTHS, "there": expected["there"], "here": expected["here"]}
+        if how == "masks":
+            # Each lies where its tensor does.
+            more["masks"] = {name: np.array(TRUTHS) for name in tensors} | {
+                "there": there.from_dlpack(np.array(TRUTHS))
+            }
+            expected = {
+                name: [None if truth else v for v, truth in zip(column, TRUTHS)] for name, column in expected.items()
+            }
+        if how == "list":
+            tensors, expected = list(tensors.values()), {f"col_{i}": v for i, v in enumerate(expected.values())}
+        table = session.from_dlpack(tensors, **more)
+        assert table.device == session.device
+        assert table.to("cpu").to_pyarrow().to_pydict() == expected
+        with pytest.raises(cd.UsageError, match="column 'there' is 1000 rows long, expected 3"):
+            session.from_dlpack({"here": np.arange(3), "there": lies_there})
+        with pytest.raises(cd.DataError, match="column 'there': .* buffers on .* move them to one device"):
+            session.from_dlpack(
+                {"here": VALUES, "there": lies_there}, masks={"here": np.array(TRUTHS), "there": np.array(TRUTHS)}
+            )
+        del table, lies_there, tensors, more
 
 
 def test_a_consumer_that_wants_no_order_gets_none(driver, column):

@@ -314,6 +314,43 @@ def test_an_error_names_the_column_and_deletes_all(session):
     assert (first.deleted, second.deleted) == (1, 1)
 
 
+class Failing:
+    def __dlpack_device__(self):
+        return (CPU, 0)
+
+    def __dlpack__(self, **arguments):
+        raise self.error
+
+
+class OfTwo(Exception):
+    def __init__(self, code, words):
+        super().__init__(code, words)
+
+
+@pytest.mark.parametrize(
+    "given", [3, None, ValueError("no such luck"), OSError(5, "no such luck"), OfTwo(1, "no such luck")]
+)
+@pytest.mark.parametrize("kind", [dict, list])
+def test_an_error_of_one_of_several_names_it(session, given, kind):
+    what, error = given, TypeError
+    if isinstance(given, Exception):
+        what, error = Failing(), type(given)
+        what.error = given
+    tensors = {"first": np.arange(3), "the second": what}
+    with pytest.raises(error) as caught:
+        session.from_dlpack(tensors if kind is dict else list(tensors.values()))
+    name = "column 'the second'" if kind is dict else "tensor 1"
+    said = [str(caught.value), *getattr(caught.value, "__notes__", [])]
+    assert any(words.startswith(name) for words in said), said
+    if isinstance(given, Exception):
+        assert caught.value is given and "no such luck" in str(caught.value)
+
+
+def test_an_error_of_a_mask_names_its_column(session):
+    with pytest.raises(TypeError, match="^column 'b''s mask: "):
+        session.from_dlpack({"a": np.arange(3), "b": np.arange(3)}, masks={"a": np.ones(3, bool), "b": None})
+
+
 def test_a_producer_that_fails_frees_those_before_it(session):
     first = Made("versioned")
     tensors = [Lender(first.capsule), 3]

@@ -298,6 +298,11 @@ impl DeviceBackend for CudaDeviceBackend {
             .unwrap_or(false)
     }
 
+    unsafe fn raw_stream_is_capturing(&self, raw: *mut c_void) -> bool {
+        // The legacy default stream cannot be asked while another one's capture is open, which counts as one.
+        self.gpu.enter().is_ok_and(|_entered| self.gpu.is_capturing(raw).unwrap_or(true))
+    }
+
     fn stream_destroy(&self, stream: &Stream) {
         if !stream.adopted {
             self.gpu.give_stream(stream.raw);

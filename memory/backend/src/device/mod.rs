@@ -94,6 +94,14 @@ pub(crate) trait DeviceBackend: Send + Sync {
     unsafe fn stream_is_idle(&self, _raw: *mut c_void) -> bool {
         true
     }
+
+    /// Whether a stream of the device's is under graph capture.
+    ///
+    /// # Safety
+    /// As [`DeviceBackend::stream_is_idle`].
+    unsafe fn raw_stream_is_capturing(&self, _raw: *mut c_void) -> bool {
+        false
+    }
     fn stream_destroy(&self, stream: &Stream);
     fn stream_synchronize(&self, stream: &Stream) -> Result<()>;
     fn stream_wait(&self, stream: &Stream, event: EventHandle) -> Result<()>;
