@@ -41,7 +41,7 @@ fn hostile(ground: &Ground) -> Check {
     let mut n_told = 0;
     for (readable, kind) in readable.iter().filter_map(|readable| Some((readable, readable.kind?))) {
         let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         let has_buffers = |column: &ArrayRef| !column.to_data().buffers().is_empty();
         let at = table.columns().iter().position(has_buffers);
         let (Some(at), [batch]) = (at, batches.as_slice()) else { continue };

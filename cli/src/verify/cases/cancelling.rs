@@ -130,12 +130,12 @@ fn cancelled_midway(ground: &Ground) -> Check {
     let mut is_counted = false;
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let of =
             |batches, counter: &Arc<Counter>| read(&subject, &readable, &table, &given, batches, counter);
         is_counted |= judge(&format!("'{}'", readable.format.name), &of)?;
     }
-    for format in tour::writable(&subject).unwrap_or_default() {
+    for format in tour::writable(ground, &subject).unwrap_or_default() {
         let columns = exporter::accepted(ground, &subject, &format, FORMS[0])?;
         let Some(table) = columns.first() else { continue };
         let given = ground.table_for(&format, table)?;

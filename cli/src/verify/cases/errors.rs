@@ -105,7 +105,7 @@ fn refused_reading(ground: &Ground) -> Check {
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let name = &readable.format.name;
         let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         // What it cannot write so is another case's.
         let input = tour::input(&subject, &readable, &table.schema(), &batches, &Counts::default());
         let Ok(input) = input else { continue };

@@ -55,7 +55,7 @@ fn places(ground: &Ground) -> Check {
     let raw = Raw::create(ground, watch)?.map_err(|error| failed("create", "an instance", error))?;
     let Some(table) = together(&columns(&mut ground.random(), FORMS[0])) else { return Ok(()) };
     for (readable, kind) in kinds {
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         let wrong = |error| failed(&readable.format.name, "a batch", error);
         let capsules = kind.capsules(&table.schema(), &batches, subject.stream(), &Counts::default());
         let damage = raw.open_longer(&readable.format, capsules.map_err(wrong)?).map_err(wrong)?;
