@@ -9,5 +9,6 @@ mod discovery;
 mod load;
 mod needs;
 mod policy;
+mod programs_alone;
 mod sealed;
 mod security_page;
