@@ -13,7 +13,8 @@ use crossdock_arrays::{
 };
 use crossdock_memory::Memory;
 
-use super::case::{Check, Stop, failed, skipped};
+use super::case::{Check, Stop, failed, not_given, not_offered, skipped};
+use super::coverage::{self, Part};
 use super::lent::{self, Bytes, Counts, Kind, Written};
 use super::subject::{Ground, Subject};
 use super::tables::{FORMS, Form, columns, together};
@@ -58,7 +59,7 @@ pub fn readable(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
     });
     let known: Vec<_> = known.collect();
     if known.is_empty() {
-        return Err(skipped(format!(
+        return Err(not_given(format!(
             "the plugin reads no Arrow capsules that lie on {} or the CPU, and writes nothing that it reads",
             ground.device
         )));
@@ -109,7 +110,7 @@ pub fn byte_formats(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> 
     let own = |readable: &Readable| readable.kind.is_none() && readable.format.bytes && readable.taker.bytes;
     let formats: Vec<_> = readable(ground, subject)?.into_iter().filter(own).collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin has no format of bytes that it reads and writes"));
+        return Err(not_offered("the plugin has no format of bytes that it reads and writes"));
     }
     Ok(formats)
 }
@@ -118,7 +119,7 @@ pub fn byte_formats(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> 
 pub fn writable(ground: &Ground, subject: &Subject) -> Check<Vec<Format>> {
     let formats = subject.exporter()?.formats().map_err(|error| failed("formats", "a list", error))?;
     if formats.is_empty() {
-        return Err(skipped("the plugin's exporter has no formats"));
+        return Err(not_offered("the plugin's exporter has no formats"));
     }
     let taken: Vec<_> = formats.into_iter().filter(|format| device_for(ground, format).is_some()).collect();
     if taken.is_empty() {
@@ -234,6 +235,7 @@ pub fn plan(
     let exporter = subject.exporter().map_err(lost)?;
     let raw = export_schema(schema)?;
     let device = device_for(ground, format).unwrap_or(Device::CPU);
+    coverage::called();
     exporter.plan(&subject.call(), &format.name, &raw, device, &Options::new())
 }
 
@@ -252,6 +254,7 @@ pub fn begin(
 ) -> Result<WriterHandle> {
     let sink = format.bytes.then(|| to.sink());
     let raw = export_schema(schema)?;
+    coverage::called();
     subject.exporter().map_err(lost)?.begin(call, &format.name, &raw, &Options::new(), sink)
 }
 
@@ -285,6 +288,9 @@ pub fn write_to(
         capsules.extend(writer.write(call, lent::batch(batch, subject.stream(), counts)?)?);
     }
     capsules.extend(writer.finish(call)?);
+    if !batches.is_empty() {
+        coverage::exercised(Part::write(&format.name));
+    }
     Ok(capsules)
 }
 
@@ -326,6 +332,7 @@ pub fn open(
     schema: Option<&SchemaRef>,
 ) -> Result<BatchStreamHandle> {
     let schema = schema.map(|schema| export_schema(schema)).transpose()?;
+    coverage::called();
     subject.importer().map_err(lost)?.open(call, &format.name, input, schema.as_ref(), &Options::new())
 }
 
@@ -350,7 +357,11 @@ pub fn read(
     let call = subject.call();
     let mut stream = open(subject, &call, format, input, schema)?;
     let memory = ground.session(Device::CPU).map_err(lost)?.memory().clone();
-    drain(&mut stream, &call, &memory)
+    let read = drain(&mut stream, &call, &memory)?;
+    if !read.batches.is_empty() {
+        coverage::exercised(Part::read(&format.name));
+    }
+    Ok(read)
 }
 
 /// What a table becomes when it is read, and when the plugin writes what it reads, written first.

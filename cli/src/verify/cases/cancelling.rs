@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use crossdock::api::{CallSettings, CancelFlag, Code, Format, Result};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, not_offered};
 use super::super::inside::{Called, visited};
 use super::super::lent::{Counts, Written, batch};
 use super::super::subject::{Ground, Subject};
@@ -142,7 +142,7 @@ fn cancelled_midway(ground: &Ground) -> Check {
         let of = |batches, counter: &Arc<Counter>| write(&subject, &format, table, &given, batches, counter);
         is_counted |= judge(&format!("'{}'", format.name), &of)?;
     }
-    if is_counted { Ok(()) } else { Err(skipped("the plugin asks nothing of the host for a batch")) }
+    if is_counted { Ok(()) } else { Err(not_offered("the plugin asks nothing of the host for a batch")) }
 }
 
 fn counted(counter: &Arc<Counter>, f: impl FnOnce() -> Result<(), End>) -> Result<(), End> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossdock::api::{Code, Device, Error, Format, Verdict};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered, skipped};
 use super::super::lent::{Counts, Kind, Written};
 use super::super::places::nodes;
 use super::super::subject::{Ground, Subject, looked};
@@ -142,7 +142,7 @@ fn plan_kept(ground: &Ground) -> Check {
             n += 1;
         }
     }
-    if n == 0 { Err(skipped("the plugin plans to write no column of any type")) } else { Ok(()) }
+    if n == 0 { Err(not_offered("the plugin plans to write no column of any type")) } else { Ok(()) }
 }
 
 /// Each format, with batches of what it takes.
@@ -178,7 +178,7 @@ fn kept(ground: &Ground) -> Check {
         let wrong = |words| failed(format!("'{}'", format.name), NOT_EARLY, words);
         counts.too_early(&read.batches).map_or(Ok(()), |words| Err(wrong(words)))
     })?;
-    if has_any { Ok(()) } else { Err(skipped("the plugin gives no Arrow structs")) }
+    if has_any { Ok(()) } else { Err(not_offered("the plugin gives no Arrow structs")) }
 }
 
 fn releases(ground: &Ground) -> Check {
@@ -230,7 +230,7 @@ fn exported(
     let formats = tour::writable(ground, &subject)?.into_iter().filter(|format| Kind::of(format).is_some());
     let formats: Vec<_> = formats.collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin gives no Arrow structs"));
+        return Err(not_offered("the plugin gives no Arrow structs"));
     }
     let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
     for format in formats {
@@ -298,7 +298,7 @@ fn failing_sink(ground: &Ground) -> Check {
     let formats: Vec<_> =
         tour::writable(ground, &subject)?.into_iter().filter(|format| format.bytes).collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin writes no bytes"));
+        return Err(not_offered("the plugin writes no bytes"));
     }
     for format in formats {
         let columns = accepted(ground, &subject, &format, FORMS[0])?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, not_offered};
 use super::super::inside::{Called, unvisited, visited};
 use super::super::lent::{Counts, Written};
 use super::super::subject::{Ground, Subject};
@@ -77,7 +77,7 @@ fn locks(ground: &Ground) -> Check {
         })?;
     }
     if n_released == 0 {
-        return Err(skipped("the plugin calls nothing of the host's while it reads, writes or decodes"));
+        return Err(not_offered("the plugin calls nothing of the host's while it reads, writes or decodes"));
     }
     Ok(())
 }

@@ -18,7 +18,7 @@ use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 const ON_CUDA: &str = "memory.device";
 
 /// Three rows, the second of them null, as the plugin's format has them, and two trees: in files, as arguments.
-fn samples(folder: &Path) -> Vec<String> {
+pub fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());
     for (is_valid, value) in [(1, 5i64), (0, 0), (1, -7)] {
