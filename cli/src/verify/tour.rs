@@ -13,7 +13,7 @@ use crossdock_arrays::{
 };
 use crossdock_memory::Memory;
 
-use super::case::{Check, Stop, failed, not_given, not_offered, skipped};
+use super::case::{Check, Stop, failed, not_offered, skipped};
 use super::coverage::{self, Part};
 use super::lent::{self, Bytes, Counts, Kind, Written};
 use super::subject::{Ground, Subject};
@@ -59,7 +59,7 @@ pub fn readable(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
     });
     let known: Vec<_> = known.collect();
     if known.is_empty() {
-        return Err(not_given(format!(
+        return Err(not_offered(format!(
             "the plugin reads no Arrow capsules that lie on {} or the CPU, and writes nothing that it reads",
             ground.device
         )));
