@@ -52,6 +52,7 @@ mod kernels;
 pub mod load;
 mod lock_file;
 pub mod metadata;
+mod outside;
 mod plugin;
 pub mod policy;
 mod reader;

@@ -8,6 +8,7 @@ mod decode_early;
 mod discovery;
 mod load;
 mod needs;
+mod outside;
 mod policy;
 mod programs_alone;
 mod sealed;
