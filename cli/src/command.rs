@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crossdock::Error;
 
 use crate::answer::Failure;
-use crate::{abi_diff, convert, devices, inspect, lock, log, new, plan, plugins, terminal, verify};
+use crate::{abi_diff, convert, devices, encoded, inspect, lock, log, new, plan, plugins, terminal, verify};
 
 /// Moves columnar tables between formats, through plugins that are loaded at run time, with no copy where none is
 /// needed.
@@ -50,6 +50,8 @@ enum Command {
     Lock(lock::Lock),
     /// Lists the devices that there are, and what is missing for CUDA
     Devices(devices::Devices),
+    /// Makes the file of an encoded array (.cdenc) from its parts
+    Encoded(encoded::Encoded),
     /// Makes a plugin project, which builds, loads and passes its own test
     New(new::New),
     /// Holds a plugin to the rules of crossdock.h, each in a process of its own
@@ -72,6 +74,7 @@ pub fn run() -> ExitCode {
         Command::AbiDiff(diff) => diff.run(),
         Command::Lock(lock) => lock.run(),
         Command::Devices(devices) => devices.run(),
+        Command::Encoded(encoded) => encoded.run(),
         Command::New(new) => new.run(),
         Command::Verify(verify) => verify.run(),
         Command::Completions { shell } => {

@@ -6,6 +6,7 @@ mod command;
 mod convert;
 mod cut_short;
 mod devices;
+mod encoded;
 mod inspect;
 mod inspect_table;
 mod inspect_tree;

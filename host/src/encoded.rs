@@ -7,7 +7,7 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, export_field, import_field_ref};
 use crossdock_memory::{read_encoded, write_encoded};
 use crossdock_plugin_api::{
-    Capsule, EncodedArray, EncodedNode, Error as ApiError, LogicalType, NodeParts, Options,
+    Capsule, EncodedArray, EncodedBuffers, EncodedNode, Error as ApiError, LogicalType, NodeParts, Options,
     Result as ApiResult, Source, abi,
 };
 
@@ -161,8 +161,18 @@ fn untold(error: ApiError) -> Error {
 /// The array with other types, of which the one of each node is asked for.
 fn with_types(
     array: EncodedArray,
-    mut logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,
+    logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,
 ) -> Result<EncodedArray> {
+    let (nodes, buffers) = taken_apart(array, logical_type)?;
+    EncodedArray::new(nodes, buffers)
+        .map_err(|error| Error::data("cannot take an encoded array apart", error))
+}
+
+/// Its nodes and buffers, with types of which the one of each node is asked for.
+pub(crate) fn taken_apart(
+    array: EncodedArray,
+    mut logical_type: impl FnMut(EncodedNode<'_>) -> Result<LogicalType>,
+) -> Result<(Vec<NodeParts>, EncodedBuffers)> {
     let failed = |error| Error::data("cannot take an encoded array apart", error);
     let (mut nodes, mut buffers) = (Vec::new(), Vec::new());
     for index in 0..array.n_nodes() {
@@ -180,5 +190,5 @@ fn with_types(
             buffers.push(unsafe { node.take_buffer(i) }.map_err(failed)?);
         }
     }
-    EncodedArray::new(nodes, buffers).map_err(failed)
+    Ok((nodes, buffers))
 }

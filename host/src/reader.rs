@@ -10,6 +10,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::error::{Error, Result};
+use crate::outside;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
@@ -211,14 +212,32 @@ impl Reader {
         });
         let next = next.map_err(|error| self.plugin.failed(&*self.name, error))?;
         let Some(raw) = next else { return Ok(None) };
+        let (raw, place) = if self.is_charged() {
+            let (raw, place) = outside::with_place(raw);
+            (raw, Some(place))
+        } else {
+            (raw, None)
+        };
         let wrong = |error| Error::data(format!("{} gave a wrong batch", self.plugin), error);
         let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
+        if let Some(place) = place {
+            let input = self.input.as_ref().and_then(Input::in_memory);
+            outside::charge(&batch, &place, account, input)
+                .map_err(|error| self.plugin.failed(&*self.name, error))?;
+        }
         // By default bytes are validated by the plugin that reads them; whoever asks for it does not trust the plugin.
         if self.session.validate_structs() == Validate::Full {
             validate(&batch, Level::Full, self.session.stream()).map_err(wrong)?;
         }
         self.untrimmed_bytes = self.untrimmed_bytes.saturating_add(batch.bytes());
         Ok(Some(batch))
+    }
+
+    /// Whether there is a budget that batches in memory of the plugin's own count against. What comes out of capsules is the memory of
+    /// who made those, and the process of an isolated plugin has a limit of its own.
+    fn is_charged(&self) -> bool {
+        let has_budget = self.session.host().backend().limit_bytes().is_some();
+        has_budget && self.input.is_some() && !self.plugin.is_isolated()
     }
 
     /// Before each look at the input, the last one included, which finds its end: so a file that was cut short on the

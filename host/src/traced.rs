@@ -127,43 +127,57 @@ pub(crate) fn crossing(batch: Owned<abi::Batch>, account: &Arc<Account>, maker: 
     if !account.is_traced() {
         return batch;
     }
-    let mut batch = batch.into_raw();
+    let batch = batch.into_raw();
     if !batch.buffer_sizes.is_null() {
         // SAFETY: the table of a batch that was owned has as many entries as it says, and lives as long as its array.
         let sizes = unsafe { std::slice::from_raw_parts(batch.buffer_sizes, batch.n_buffer_sizes) };
         note_bytes(sizes.iter().filter_map(|bytes| u64::try_from(*bytes).ok()).fold(0, u64::saturating_add));
     }
+    // SAFETY: it was owned, and moves.
+    let batch = unsafe { Owned::new(batch) };
+    let account = account.clone();
+    ended_by(batch, move |array| {
+        let end = || drop(array);
+        match maker {
+            Maker::Plugin => call(&account, "array.release", end),
+            Maker::Host => called(&account, "array.release", end),
+        }
+    })
+}
+
+/// The same batch, whose array is handed to `end` when it is released.
+pub(crate) fn ended_by(
+    batch: Owned<abi::Batch>,
+    end: impl FnOnce(Owned<abi::ArrowArray>) + Send + 'static,
+) -> Owned<abi::Batch> {
+    let mut batch = batch.into_raw();
     if batch.array.array.release.is_some() {
         // SAFETY: of the two copies one releases the array, and the other calls that one.
         let array = unsafe { std::ptr::read(&batch.array.array) };
-        let lent = Box::new(Lent { array, account: account.clone(), maker });
+        let lent = Box::new(Lent { array, end: Box::new(end) });
         batch.array.array.release = Some(release);
         batch.array.array.private_data = Box::into_raw(lent).cast();
     }
-    // SAFETY: it was owned; what it points at is kept by the array as it was, which `release` releases in the end.
+    // SAFETY: it was owned; what it points at is kept by the array as it was, which `release` hands on in the end.
     unsafe { Owned::new(batch) }
 }
 
 /// The array as its maker gave it.
 struct Lent {
     array: abi::ArrowArray,
-    account: Arc<Account>,
-    maker: Maker,
+    end: Box<dyn FnOnce(Owned<abi::ArrowArray>) + Send>,
 }
 
 unsafe extern "C" fn release(array: *mut abi::ArrowArray) {
-    // SAFETY: set by `crossing` only, with a Box of this; released once, because `release` is cleared.
-    let mut lent = unsafe {
+    // SAFETY: set by `ended_by` only, with a Box of this; released once, because `release` is cleared.
+    let lent = unsafe {
         (*array).release = None;
         Box::from_raw((*array).private_data.cast::<Lent>())
     };
+    let Lent { array, end } = *lent;
     // SAFETY: the array as it was, which nobody else has. Its children are those that the one around it had: where a consumer
     // moved some out, they are marked so in the very structs that the maker looks at.
-    let end = || drop(unsafe { Owned::new(std::mem::take(&mut lent.array)) });
-    match lent.maker {
-        Maker::Plugin => call(&lent.account, "array.release", end),
-        Maker::Host => called(&lent.account, "array.release", end),
-    }
+    end(unsafe { Owned::new(array) });
 }
 
 /// A source that the account's plugin reads.

@@ -20,6 +20,12 @@ pub trait Encoding: Send + Sync {
     /// How many bytes decoding needs, or `None` where only the device knows.
     fn size(&self, node: EncodedNode<'_>) -> Result<Option<u64>>;
 
+    /// Whether [`decode`](Encoding::decode) is written; the same answer every time. Where it is not, hosts find NULL in its place and ask
+    /// for programs everywhere, on the CPU too: [`lower`](Encoding::lower) has one for each node then.
+    fn decodes(&self) -> bool {
+        true
+    }
+
     /// What the node's values are made of, if the host can make them: it does so where they are wanted on a device, in one pass
     /// with what is above and below, and does not ask for a plan then.
     fn lower(&self, node: EncodedNode<'_>) -> Result<Option<Vec<Operator>>> {
@@ -34,13 +40,18 @@ pub trait Encoding: Send + Sync {
     }
 
     /// Decodes the node on the call's device: a batch of one column, of the node's type and length. `below` has an entry for
-    /// each node below it, in pre-order: a batch of one column for those that are decoded already.
+    /// each node below it, in pre-order: a batch of one column for those that are decoded already. Whoever does not write it says
+    /// so in [`decodes`](Encoding::decodes).
     fn decode(
         &self,
         call: &Call<'_>,
         node: EncodedNode<'_>,
         below: Vec<Option<Owned<abi::Batch>>>,
-    ) -> Result<Owned<abi::Batch>>;
+    ) -> Result<Owned<abi::Batch>> {
+        let (_, _) = (call, below);
+        let what = "its plugin says that it decodes, and has no `decode`: write it, or have `decodes` say so";
+        Err(Error::unsupported(format!("{}: {what}", node.path())))
+    }
 }
 
 /// How a node would be decoded.
@@ -65,7 +76,7 @@ impl DecodePlan {
     }
 }
 
-pub(crate) const fn table<P: Plugin>() -> abi::Encoding {
+pub(crate) const fn table<P: Plugin>(decodes: bool) -> abi::Encoding {
     abi::Encoding {
         struct_size: size_of::<abi::Encoding>(),
         ids: Some(ids::<P>),
@@ -73,7 +84,7 @@ pub(crate) const fn table<P: Plugin>() -> abi::Encoding {
         size: Some(size::<P>),
         lower: Some(lower::<P>),
         plan: Some(plan::<P>),
-        decode: Some(decode::<P>),
+        decode: if decodes { Some(decode::<P>) } else { None },
     }
 }
 

@@ -108,7 +108,8 @@ struct Tables<P>(PhantomData<P>);
 impl<P: Plugin> Tables<P> {
     const IMPORTER: &'static abi::Importer = &importer::table::<P>();
     const EXPORTER: &'static abi::Exporter = &exporter::table::<P>();
-    const ENCODING: &'static abi::Encoding = &encoding::table::<P>();
+    const DECODING: &'static abi::Encoding = &encoding::table::<P>(true);
+    const LOWERING: &'static abi::Encoding = &encoding::table::<P>(false);
     const ENTRY: &'static abi::PluginEntry = &entry::<P>();
 }
 
@@ -168,8 +169,11 @@ unsafe extern "C" fn get_interface<P: Plugin>(
             table = std::ptr::from_ref(Tables::<P>::IMPORTER).cast();
         } else if id == abi::EXPORTER_ID && shell.plugin.exporter().is_some() {
             table = std::ptr::from_ref(Tables::<P>::EXPORTER).cast();
-        } else if id == abi::ENCODING_ID && shell.plugin.encoding().is_some() {
-            table = std::ptr::from_ref(Tables::<P>::ENCODING).cast();
+        } else if id == abi::ENCODING_ID
+            && let Some(encoding) = shell.plugin.encoding()
+        {
+            let own = if encoding.decodes() { Tables::<P>::DECODING } else { Tables::<P>::LOWERING };
+            table = std::ptr::from_ref(own).cast();
         }
     });
     table

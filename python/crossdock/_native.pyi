@@ -54,6 +54,9 @@ class _Readable(Protocol):
 class _Writable(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
+class _ArrowSchema(Protocol):
+    def __arrow_c_schema__(self) -> _Capsule: ...
+
 class _ArrowArray(Protocol):
     def __arrow_c_array__(self, requested_schema: _Capsule | None = None) -> tuple[_Capsule, _Capsule]: ...
 
@@ -157,6 +160,16 @@ class Session:
     def from_capsules(self, schema: _Capsule, array: _Capsule, *, as_column: Literal[False]) -> Table: ...
     def from_vortex(self, array: _VortexArray) -> Column: ...
     def encoded(self, obj: _EncodedArray | _VortexArray | _Buffer) -> EncodedArray: ...
+    def build_encoded(
+        self,
+        encoding: str,
+        type: _ArrowSchema,
+        length: int,
+        *,
+        metadata: bytes | None = None,
+        buffers: Sequence[_Buffer] | None = None,
+        children: Sequence[_EncodedArray | _VortexArray | _Buffer] | None = None,
+    ) -> EncodedArray: ...
     def read_ipc(self, source: _Path | _Buffer | _Readable, *, map: bool = True) -> Table: ...
     def read(
         self,

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
+use crossdock::EncodedParts;
 use crossdock::source::Input;
+use crossdock_arrays::import_field;
 use crossdock_plugin_api::{EncodedArray as Tree, LogicalType, Named, abi};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -37,18 +39,48 @@ struct Held {
 
 /// An encoded array of whatever speaks one of the protocols, or of bytes.
 pub fn encoded(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<EncodedArray> {
-    let held = Held {
-        tree: Arc::new(tree_of(py, shared, object)?),
-        shared: shared.clone(),
-        type_in_words: OnceLock::new(),
-    };
-    Ok(EncodedArray { held: Undisturbed::new(Own::new(held)) })
+    Ok(EncodedArray::new(tree_of(py, shared, object, "encoded")?, shared))
 }
 
-fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> PyResult<Tree> {
+/// A node, as it is described, and what is below it.
+pub struct Parts<'a, 'py> {
+    pub encoding: String,
+    pub r#type: &'a Bound<'py, PyAny>,
+    pub length: u64,
+    pub metadata: Vec<u8>,
+    pub buffers: Vec<Bound<'py, PyAny>>,
+    pub children: Vec<Bound<'py, PyAny>>,
+}
+
+/// An encoded array of these parts.
+pub fn build(py: Python<'_>, shared: &Arc<Shared>, parts: Parts<'_, '_>) -> PyResult<EncodedArray> {
+    let _call = begin(py);
+    const WHO: &str = "build_encoded";
+    let Some(method) = parts.r#type.getattr_opt(intern!(py, "__arrow_c_schema__"))? else {
+        let kind = parts.r#type.get_type().name()?;
+        return Err(PyTypeError::new_err(format!(
+            "{WHO}: type is a {kind}, which has no __arrow_c_schema__"
+        )));
+    };
+    let schema = take::<abi::ArrowSchema>(&method.call0()?, WHO)?;
+    let field = import_field(&schema).or_raise()?;
+    let buffer = |object: &Bound<'_, PyAny>| Ok(Input::Bytes(Arc::new(BufferSource::new(object)?)));
+    let child = |object: &Bound<'_, PyAny>| tree_of(py, shared, object, WHO);
+    let parts = EncodedParts {
+        encoding: parts.encoding,
+        field,
+        length: parts.length,
+        metadata: parts.metadata,
+        buffers: parts.buffers.iter().map(buffer).collect::<PyResult<_>>()?,
+        children: parts.children.iter().map(child).collect::<PyResult<_>>()?,
+    };
+    Ok(EncodedArray::new(detached(py, || shared.session.build_encoded(parts))?, shared))
+}
+
+fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>, who: &str) -> PyResult<Tree> {
     let _call = begin(py);
     let in_capsule = |capsule: &Bound<'_, PyAny>| {
-        let raw = take::<abi::EncodedArray>(capsule, "encoded")?;
+        let raw = take::<abi::EncodedArray>(capsule, who)?;
         // SAFETY: under its name a capsule holds such an array, and whoever made it vouches for its lists.
         unsafe { Tree::from_raw(raw) }.or_raise()
     };
@@ -58,14 +90,12 @@ fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> P
     if name_of(object).is_some_and(|name| name.as_bytes() == abi::EncodedArray::NAME.to_bytes()) {
         return in_capsule(object);
     }
-    if let Some(tree) =
-        vortex_in::flatten(object, "encoded", |_, dtype| Ok(LogicalType::Dtype(dtype.to_vec())))?
-    {
+    if let Some(tree) = vortex_in::flatten(object, who, |_, dtype| Ok(LogicalType::Dtype(dtype.to_vec())))? {
         return Ok(tree);
     }
     let Ok(bytes) = BufferSource::new(object) else {
         return Err(PyTypeError::new_err(format!(
-            "encoded: a {} has no __crossdock_encoded_array__, no __vortex_array_metadata__ and no contiguous bytes",
+            "{who}: a {} has no __crossdock_encoded_array__, no __vortex_array_metadata__ and no contiguous bytes",
             object.get_type().name()?
         )));
     };
@@ -74,6 +104,11 @@ fn tree_of(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAny>) -> P
 }
 
 impl EncodedArray {
+    fn new(tree: Tree, shared: &Arc<Shared>) -> Self {
+        let held = Held { tree: Arc::new(tree), shared: shared.clone(), type_in_words: OnceLock::new() };
+        Self { held: Undisturbed::new(Own::new(held)) }
+    }
+
     fn held(&self) -> PyResult<&Held> {
         self.held.get()
     }

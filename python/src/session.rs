@@ -238,6 +238,27 @@ impl Session {
         crate::encoded::encoded(py, &self.shared()?, obj)
     }
 
+    /// An encoded array of one node: for samples of encodings that nobody writes yet. `type` is whatever has `__arrow_c_schema__`, a
+    /// field of this package or of pyarrow for one; `buffers` are bytes-like, and are copied; `children` are what `encoded` takes, or
+    /// columns. Whether they fit the encoding is for the plugin that decodes it.
+    #[pyo3(signature = (encoding, r#type, length, *, metadata=None, buffers=None, children=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn build_encoded(
+        &self,
+        py: Python<'_>,
+        encoding: String,
+        r#type: &Bound<'_, PyAny>,
+        length: u64,
+        metadata: Option<Vec<u8>>,
+        buffers: Option<Vec<Bound<'_, PyAny>>>,
+        children: Option<Vec<Bound<'_, PyAny>>>,
+    ) -> PyResult<EncodedArray> {
+        let metadata = metadata.unwrap_or_default();
+        let (buffers, children) = (buffers.unwrap_or_default(), children.unwrap_or_default());
+        let parts = crate::encoded::Parts { encoding, r#type, length, metadata, buffers, children };
+        crate::encoded::build(py, &self.shared()?, parts)
+    }
+
     /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end. A file is mapped where that saves a
     /// copy: with `map=False` it is read instead.
     #[pyo3(signature = (source, *, map=true))]

@@ -16,10 +16,11 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
 #define DEVICE_FORMAT                                                                                                    \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(DEVICE), .description = TEXT("arrays as they are"),             \
    .flags = CROSSDOCK_FORMAT_CAPSULES, .capsules = CAPSULES, .n_capsules = 2, .device_types = DEVICES, .n_device_types = 1}
-#define ROWS_FORMAT                                                                                                      \
+#define ROWS_FORMAT_ON(n_devices)                                                                                        \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(ROWS), .description = TEXT("one column of 64-bit integers"),    \
    .flags = CROSSDOCK_FORMAT_BYTES, .magics = MAGICS, .n_magics = 1, .endings = ENDINGS, .n_endings = 1,                 \
-   .device_types = DEVICES, .n_device_types = 1}
+   .device_types = DEVICES, .n_device_types = n_devices}
+#define ROWS_FORMAT ROWS_FORMAT_ON(1)
 
 #define TENSOR_FORMAT                                                                                                    \
   {.struct_size = sizeof(crossdock_format), .name = TEXT(TENSOR), .description = TEXT("one dimension of 64-bit integers"), \
@@ -30,6 +31,7 @@ static const ArrowDeviceType DEVICES[] = {ARROW_DEVICE_CPU};
    .flags = CROSSDOCK_FORMAT_BYTES, .magics = CONTINUED, .n_magics = 1, .device_types = DEVICES, .n_device_types = 1}
 
 static const crossdock_format FORMATS[] = {DEVICE_FORMAT, ROWS_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
+static const crossdock_format ANYWHERE[] = {DEVICE_FORMAT, ROWS_FORMAT_ON(0), TENSOR_FORMAT, IPC_FORMAT};
 static const crossdock_format TURNED[] = {ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
 static const crossdock_format TWICE[] = {DEVICE_FORMAT, ROWS_FORMAT, DEVICE_FORMAT, TENSOR_FORMAT, IPC_FORMAT};
 static const crossdock_format MANGLED[] = {
@@ -37,9 +39,9 @@ static const crossdock_format MANGLED[] = {
     {.struct_size = sizeof(crossdock_format), .name = TEXT("\xff\xfe"), .flags = CROSSDOCK_FORMAT_BYTES}};
 
 /* As many of the list as there are where nothing is wrong with it. */
-static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n) {
+static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n, int is_anywhere) {
   static int asked;
-  *out = IS(FORMAT_TWICE) ? TWICE : IS(NAME_NOT_UTF8) ? MANGLED : FORMATS;
+  *out = IS(FORMAT_TWICE) ? TWICE : IS(NAME_NOT_UTF8) ? MANGLED : is_anywhere ? ANYWHERE : FORMATS;
   if (IS(LIST_CHANGES) && asked++ % 3 == 2) *out = TURNED;
   *n_out = IS(FORMAT_TWICE) ? n + 1 : IS(NAME_NOT_UTF8) ? 3 : n;
   return CROSSDOCK_OK;
@@ -48,14 +50,14 @@ static crossdock_code list(const crossdock_format** out, size_t* n_out, size_t n
 static crossdock_code read_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                    crossdock_error* err) {
   (void)instance, (void)err;
-  return list(out, n_out, 4);
+  return list(out, n_out, 4, IS(IMPORTS_ANYWHERE));
 }
 
 /* Neither tensors nor Arrow IPC are written. */
 static crossdock_code written_formats(crossdock_instance* instance, const crossdock_format** out, size_t* n_out,
                                       crossdock_error* err) {
   (void)instance, (void)err;
-  return list(out, n_out, 2);
+  return list(out, n_out, 2, IS(EXPORTS_ANYWHERE));
 }
 
 /* -------------------------------------------------------------------------------------------------------- errors --- */

@@ -5,6 +5,7 @@ enum { ROW = 9, MOST_ROWS = 1 << 16 };
 
 typedef struct writer {
   crossdock_sink sink;
+  const crossdock_memory* memory;
   crossdock_batch kept;
   int is_text;
   char* all; /* that is written at the end */
@@ -72,18 +73,57 @@ static crossdock_code write_frame(writer* w, const struct ArrowArray* values, in
   return code;
 }
 
+/* Copies the column's buffers to the host, into one block of malloc's. */
+static crossdock_code fetch(const writer* w, const crossdock_call* call, const struct ArrowDeviceArray* from,
+                            const void* buffers[2], unsigned char** block, crossdock_error* err) {
+  const crossdock_memory* memory = w->memory;
+  const struct ArrowArray* values = from->array.children[0];
+  const crossdock_device device = {from->device_id, from->device_type, 0};
+  const size_t n = (size_t)(from->array.offset + values->offset + from->array.length);
+  const size_t sizes[2] = {values->buffers[0] ? (n + 7) / 8 : 0, 8 * n};
+  crossdock_copy copies[2];
+  size_t n_copies = 0, used = 0;
+  crossdock_stream* stream = call->stream;
+  crossdock_code code = CROSSDOCK_OK;
+  *block = malloc(sizes[0] + sizes[1] + 1);
+  if (!*block) return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a column");
+  for (int i = 0; i < 2; i++) {
+    buffers[i] = sizes[i] ? *block + used : NULL;
+    if (sizes[i])
+      copies[n_copies++] = (crossdock_copy){.to = *block + used, .from = values->buffers[i], .bytes = sizes[i],
+                                            .to_device = BASE_CPU, .from_device = device};
+    used += sizes[i];
+  }
+  if (!stream || call->device.type != device.type || call->device.id != device.id)
+    code = memory->stream_default(memory, device, &stream, err);
+  if (code == CROSSDOCK_OK) code = memory->stream_wait_raw(memory, stream, from->sync_event, err);
+  if (code == CROSSDOCK_OK) code = memory->copy(memory, stream, copies, n_copies, err);
+  if (code == CROSSDOCK_OK) code = memory->stream_synchronize(memory, stream, err);
+  return code;
+}
+
 static crossdock_code write(crossdock_writer* self, const crossdock_call* call, crossdock_batch* batch,
                             crossdock_capsules* out, crossdock_error* err) {
   writer* w = self->private_data;
   const struct ArrowArray* root = &batch->array.array;
   const struct ArrowArray* values = root->n_children == 1 ? root->children[0] : NULL;
+  struct ArrowArray on_host;
+  const void* buffers[2];
+  unsigned char* block = NULL;
   crossdock_code code = base_cancelled(call, err);
   (void)out;
   if (code == CROSSDOCK_OK && !values) code = base_fail(err, CROSSDOCK_INVALID_ARGUMENT, "base-rows: one column was expected");
+  if (IS(EXPORTS_ANYWHERE) && code == CROSSDOCK_OK && batch->array.device_type != ARROW_DEVICE_CPU) {
+    code = fetch(w, call, &batch->array, buffers, &block, err);
+    on_host = *values;
+    on_host.buffers = buffers;
+    values = &on_host;
+  }
   for (int64_t row = 0; code == CROSSDOCK_OK && row < root->length; row += MOST_ROWS) {
     const int64_t left = root->length - row;
     code = write_frame(w, values, root->offset + values->offset + row, left < MOST_ROWS ? left : MOST_ROWS, err);
   }
+  free(block);
   if (IS(KEPT_BATCH_LOST) && code == CROSSDOCK_OK) {
     release_taken(&w->kept);
     w->kept = *batch;
@@ -120,12 +160,12 @@ crossdock_code base_rows_begin(crossdock_instance* instance, const struct ArrowS
   crossdock_writer made = {.private_data = w};
   crossdock_code code = CROSSDOCK_OK;
   uint32_t bytes;
-  (void)instance;
   if (!w) {
     sink->release(sink);
     return base_fail(err, CROSSDOCK_OUT_OF_MEMORY, "base-rows: no memory for a writer");
   }
   w->sink = *sink;
+  w->memory = instance->memory;
   if (!base_rows_hold(schema)) code = base_fail(err, CROSSDOCK_UNSUPPORTED, "base-rows holds one column of Int64");
   if (code == CROSSDOCK_OK) {
     const char* name = schema->children[0]->name;

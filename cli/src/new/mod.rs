@@ -1,6 +1,7 @@
 //! `crossdock new`.
 
 mod language;
+mod sample;
 mod templates;
 
 use std::fs;
@@ -68,16 +69,25 @@ impl New {
         }
         let words = self.words()?;
         let folder = Path::new(&self.name);
+        let filled = |(path, text): &templates::File| (path.to_string(), filled(text, &words).into_bytes());
+        let mut files: Vec<_> =
+            templates::files(self.language, self.encoding.is_some()).iter().map(filled).collect();
+        let sample = self.encoding.as_deref().map_or_else(|| Ok(sample::LINES.to_vec()), sample::tree)?;
+        files.push((self.sample(), sample));
         fs::create_dir(folder).map_err(|error| cannot_make(folder, error))?;
-        let files = templates::files(self.language, self.encoding.is_some());
-        for (path, text) in files {
-            if let Err(error) = write(&folder.join(path), &filled(text, &words)) {
+        for (path, content) in &files {
+            if let Err(error) = write(&folder.join(path), content) {
                 // A part of a project is worse than none; the folder is this command's own.
                 let _ = fs::remove_dir_all(folder);
                 return Err(error.into());
             }
         }
-        answer(&self.made(files))
+        answer(&self.made(&files))
+    }
+
+    /// The file that `crossdock verify` has the plugin read or decode.
+    fn sample(&self) -> String {
+        self.encoding.as_ref().map_or_else(|| format!("sample.{}", self.name), |_| "sample.cdenc".into())
     }
 
     /// What stands for what in the templates.
@@ -96,8 +106,8 @@ impl New {
         };
         let inspect = format!("crossdock inspect {built}");
         let attempt = match &self.encoding {
-            Some(_) => format!("{inspect}\ncrossdock convert --plugins {built} IN.cdenc OUT.arrow"),
-            None => format!("crossdock convert --plugins {built} IN.{} OUT.arrow", self.name),
+            Some(_) => format!("{inspect}\ncrossdock convert --plugins {built} {} OUT.arrow", self.sample()),
+            None => format!("crossdock convert --plugins {built} {} OUT.arrow", self.sample()),
         };
         Ok(vec![
             ("@NAME@", self.name.clone()),
@@ -106,6 +116,7 @@ impl New {
             ("@WHAT@", what),
             ("@MORE@", more.to_string()),
             ("@TRY@", attempt),
+            ("@SAMPLE@", self.sample()),
             ("@ARRAYS@", self.dependency("arrays")?),
             ("@MEMORY@", self.dependency("memory/client")?),
             ("@PLUGIN_API@", self.dependency("plugin-api")?),
@@ -130,7 +141,7 @@ impl New {
         Ok(format!("{{ path = {} }}", serde_json::Value::from(path.to_string_lossy())))
     }
 
-    fn made(&self, files: &[templates::File]) -> String {
+    fn made(&self, files: &[(String, Vec<u8>)]) -> String {
         let (language, test) = match self.language {
             Language::Rust => ("Rust", "cargo test"),
             Language::C => ("C", "make test"),
@@ -139,7 +150,7 @@ impl New {
             Some(id) => format!("decodes {id}"),
             None => format!("reads files that end in .{}", self.name),
         };
-        let names: Vec<_> = files.iter().map(|(path, _)| *path).collect();
+        let names: Vec<_> = files.iter().map(|(path, _)| path.as_str()).collect();
         let name = &self.name;
         format!(
             "{name}: a plugin in {language} that {what}\n  made: {}\n  try it: cd {name} && {test}\n",
@@ -162,8 +173,8 @@ fn cannot_make(folder: &Path, error: std::io::Error) -> Error {
     Error::Io { what: format!("cannot make the folder {}", folder.display()), source: error }
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let made = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, content));
     made.map_err(|source| Error::Io { what: format!("cannot write {}", path.display()), source })
 }
 

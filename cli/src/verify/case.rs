@@ -6,7 +6,7 @@ use crossdock::api::Device;
 use serde_json::{Value, json};
 
 use super::subject::Ground;
-pub use super::verdict::{Check, Failed, Stop, failed, ran, skipped};
+pub use super::verdict::{Check, Failed, Lack, Skipped, Stop, failed, not_given, not_offered, ran, skipped};
 
 /// One rule, and what holds a plugin to it.
 pub struct Case {
@@ -28,6 +28,7 @@ pub struct Case {
 pub struct Run {
     pub case: &'static Case,
     pub device: Option<Device>,
+    pub seed: u64,
     /// Whether what others do meanwhile would be taken for the plugin's doing: nothing else runs then.
     pub alone: bool,
 }
@@ -42,7 +43,7 @@ pub enum Outcome {
     /// With which code its process ended, before the case had.
     Exited(i32),
     TimedOut,
-    Skipped(String),
+    Skipped(Skipped),
 }
 
 impl Outcome {
@@ -72,7 +73,7 @@ impl Outcome {
             Self::Crashed(signal) => format!("ended by {signal}"),
             Self::Exited(code) => format!("the plugin ended the process with code {code}"),
             Self::TimedOut => "it did not end in time".into(),
-            Self::Skipped(reason) => reason.clone(),
+            Self::Skipped(skipped) => skipped.reason.clone(),
         }
     }
 
@@ -81,7 +82,7 @@ impl Outcome {
         match check {
             Ok(()) => Self::Passed,
             Err(Stop::Failed(failed)) => Self::Failed(failed),
-            Err(Stop::Skipped(reason)) => Self::Skipped(reason),
+            Err(Stop::Skipped(skipped)) => Self::Skipped(skipped),
         }
     }
 
@@ -92,7 +93,9 @@ impl Outcome {
             }
             Self::Crashed(signal) => json!({ "outcome": self.word(), "signal": signal }),
             Self::Exited(code) => json!({ "outcome": self.word(), "code": code }),
-            Self::Skipped(reason) => json!({ "outcome": self.word(), "reason": reason }),
+            Self::Skipped(Skipped { lack, reason }) => {
+                json!({ "outcome": self.word(), "reason": reason, "lack": lack.word() })
+            }
             Self::Passed | Self::TimedOut => json!({ "outcome": self.word() }),
         }
     }
@@ -105,9 +108,20 @@ impl Outcome {
             "failed" => {
                 Self::Failed(Failed { place: text("place")?, expected: text("expected")?, got: text("got")? })
             }
-            "skipped" => Self::Skipped(text("reason")?),
+            "skipped" => {
+                let word = text("lack")?;
+                let lack = Lack::ALL.into_iter().find(|lack| lack.word() == word)?;
+                Self::Skipped(Skipped { lack, reason: text("reason")? })
+            }
             _ => return None,
         })
+    }
+}
+
+impl Run {
+    /// Whether both are the same case on the same device, whatever the seed.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.case.name == other.case.name && self.device == other.device
     }
 }
 
@@ -154,7 +168,8 @@ mod tests {
     #[test]
     fn what_a_child_tells_arrives() {
         let failed = Failed { place: "a".into(), expected: "b\"\n".into(), got: "ö".into() };
-        for outcome in [Outcome::Passed, Outcome::Failed(failed), Outcome::Skipped("why".into())] {
+        let skipped = Lack::ALL.map(|lack| Outcome::Skipped(Skipped { lack, reason: "why".into() }));
+        for outcome in [Outcome::Passed, Outcome::Failed(failed)].into_iter().chain(skipped) {
             assert_eq!(Outcome::from_json(&outcome.to_json()), Some(outcome));
         }
         assert_eq!(Outcome::from_json(&Outcome::Crashed("SIGSEGV".into()).to_json()), None);

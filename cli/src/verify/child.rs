@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossdock::api::Device;
 
 use super::case::{Case, Outcome};
+use super::coverage;
 use super::subject::Ground;
 
 /// Runs `case` and tells how it went through the socket that standard input is: standard output is the plugin's to write on.
@@ -23,8 +24,11 @@ pub fn run(
     let mut to_parent = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     ends_with_its_parent();
     let ground = Ground::new(case.name, plugin, device, seed, samples, limit);
-    let outcome = Outcome::of(ground.and_then(|ground| (case.check)(&ground)));
-    to_parent.write_all(outcome.to_json().to_string().as_bytes())?;
+    let check = ground.and_then(|ground| (case.check)(&ground));
+    let outcome = Outcome::of(check.and_then(|()| coverage::something_ran(case.name)));
+    let mut told = outcome.to_json();
+    told["coverage"] = coverage::noted().to_json();
+    to_parent.write_all(told.to_string().as_bytes())?;
     to_parent.flush()
 }
 

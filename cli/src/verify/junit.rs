@@ -10,14 +10,25 @@ pub fn xml(report: &Report) -> String {
     let failures = report.count(|outcome| matches!(outcome, Outcome::Failed(_)));
     let errors = report.count(Outcome::is_bad) - failures;
     let skipped = report.count(|outcome| matches!(outcome, Outcome::Skipped(_)));
+    let left = report.not_exercised();
+    let (failures, skipped) =
+        if report.is_strict() { (failures + left.len(), skipped) } else { (failures, skipped + left.len()) };
     let seconds: f64 = report.done.iter().map(|done| done.seconds).sum();
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n<testsuite name=\"{}\" tests=\"{}\" \
          failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{seconds:.3}\">\n",
         escaped(&report.plugin.display().to_string()),
-        report.done.len()
+        report.done.len() + left.len()
     );
     report.done.iter().for_each(|done| add(&mut text, done));
+    for (part, give) in left {
+        let (name, give) = (escaped(&part.words()), escaped(give));
+        let outcome = if report.is_strict() { "failure" } else { "skipped" };
+        let _ = writeln!(
+            text,
+            "<testcase classname=\"exercised\" name=\"{name}\"><{outcome} message=\"not exercised: needs {give}\"/></testcase>"
+        );
+    }
     text + "</testsuite>\n</testsuites>\n"
 }
 

@@ -6,6 +6,7 @@
 mod case;
 mod cases;
 mod child;
+mod coverage;
 mod guard;
 mod inside;
 mod junit;
@@ -18,6 +19,7 @@ mod random;
 mod raw;
 mod report;
 mod schedule;
+mod seeds;
 mod streams;
 mod subject;
 mod tables;
@@ -28,7 +30,7 @@ mod verdict;
 mod watch;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use crossdock::api::{Device, abi};
@@ -37,14 +39,17 @@ use crossdock::memory::Backend;
 use crate::answer::{Failure, answer};
 use crate::{options, terminal};
 use case::{Case, Run};
-use report::Report;
+use report::{Demands, Report};
+use seeds::Seeds;
 
 const HELP: &str = "\
 Each case holds the plugin to one rule of crossdock.h, in a process of its own: it passes, fails, crashes, exits, takes too long,
 or is skipped and says why. A case whose ground failed is skipped: mend that one first. --list shows all cases with their rules.
-Columns, lies and mutations come from --seed; every failure shows the command that runs that case alone again.
+Columns, lies and mutations come from a seed. Cases that use it run with several, one after another, for as long as a run with one
+takes, or ten seconds; every failure shows the command that runs that case alone again, with its seed. What the plugin offers and no
+case made work is told as not exercised, with what to give.
 
-Exit status: 0 all passed or were skipped, 1 any did not, 2 wrong usage.";
+Exit status: 0 all passed or were skipped, 1 any did not, or with --strict anything was not exercised, 2 wrong usage.";
 
 #[derive(Args)]
 #[command(after_help = HELP)]
@@ -55,9 +60,15 @@ pub struct Verify {
     /// A device to run on, beside others: cpu, cuda, cuda:N [default: cpu, and cuda:0 where it is there]
     #[arg(long = "device", value_name = "DEVICE", value_parser = options::parse_device)]
     devices: Vec<Device>,
-    /// What columns, lies and mutations are made from
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    seed: u64,
+    /// What columns, lies and mutations are made from: this seed alone, or with --seeds the first [default: 1]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// How many seeds to try, one after another [default: as many as there is time for, 8 at most; 1 with --seed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// Ends with 1 too where anything that the plugin offers was not exercised
+    #[arg(long, conflicts_with = "cases")]
+    strict: bool,
     /// Runs the case of this name, else those that this is a part of, or with * in the place of anything; and no others
     #[arg(long = "case", value_name = "PATTERN")]
     cases: Vec<String>,
@@ -102,23 +113,41 @@ impl Verify {
                 return Err(wrong(format!("there is no file '{}'", file.display())));
             }
         }
-        let runs: Vec<_> = chosen.into_iter().flat_map(|case| self.runs_of(case)).collect();
+        let seeds = Seeds::new(self.seed, self.seeds);
+        let mut runs: Vec<_> =
+            chosen.into_iter().flat_map(|case| self.runs_of(case, seeds.first())).collect();
         let limit = Duration::from_secs(self.timeout);
         let jobs = self.jobs.map_or_else(
             || std::thread::available_parallelism().map_or(1, |n| n.get()),
             |jobs| jobs as usize,
         );
-        let command = process::Starter::new(plugin, self.seed, self.timeout, &self.samples);
-        let mut report = Report::new(plugin, self.seed, self.json);
+        let command = process::Starter::new(plugin, self.timeout, &self.samples);
+        let mut report =
+            Report::new(plugin, self.json, Demands { all: self.cases.is_empty(), strict: self.strict });
         let progress = terminal::Progress::of_number();
         let listener = progress.as_ref().map(terminal::Progress::listener);
-        let (mut n_done, n_runs) = (0, runs.len() as u64);
-        let mut tell = |done| {
-            report.add(done);
-            n_done += 1;
-            listener.iter().for_each(|listener| listener(n_done, n_runs));
-        };
-        schedule::run(runs, jobs, &|run| command.run(run, limit), &mut tell)?;
+        let (mut n_done, mut n_runs) = (0, 0);
+        let (started, mut first, mut rounds, mut seed) = (Instant::now(), Duration::ZERO, 0, seeds.first());
+        loop {
+            runs.iter_mut().for_each(|run| run.seed = seed);
+            report.begin(seed);
+            n_runs += runs.len() as u64;
+            let mut tell = |done| {
+                report.add(done);
+                n_done += 1;
+                listener.iter().for_each(|listener| listener(n_done, n_runs));
+            };
+            schedule::run(runs, jobs, &|run| command.run(run, limit), &mut tell)?;
+            rounds += 1;
+            if rounds == 1 {
+                first = started.elapsed();
+            }
+            runs = report.with_seed();
+            match seeds.next(rounds, first, started.elapsed()) {
+                Some(next) if !runs.is_empty() => seed = next,
+                _ => break,
+            }
+        }
         drop(progress);
         if let Some(file) = &self.junit {
             std::fs::write(file, junit::xml(&report))
@@ -149,10 +178,10 @@ impl Verify {
     }
 
     /// Once, or once for each device.
-    fn runs_of(&self, case: &'static Case) -> Vec<Run> {
+    fn runs_of(&self, case: &'static Case, seed: u64) -> Vec<Run> {
         let run = |device: Option<Device>| {
             let on_cuda = device.is_some_and(|device| device.r#type == abi::DEVICE_CUDA);
-            Run { case, device, alone: on_cuda && cases::is_alone(case) }
+            Run { case, device, seed, alone: on_cuda && cases::is_alone(case) }
         };
         if !case.on_devices {
             return vec![run(None)];
@@ -170,7 +199,7 @@ impl Verify {
         let case = case.ok_or_else(|| wrong(format!("there is no case '{name}'")))?;
         let device = self.devices.first().copied().unwrap_or(Device::CPU);
         let limit = Duration::from_secs(self.timeout);
-        Ok(child::run(case, self.plugin()?, device, self.seed, &self.samples, limit)?)
+        Ok(child::run(case, self.plugin()?, device, self.seed.unwrap_or(1), &self.samples, limit)?)
     }
 }
 

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 use super::case::{Outcome, Run};
+use super::coverage::Coverage;
 use super::schedule::Done;
 
 /// This very program, whatever has become of its file since.
@@ -28,8 +30,8 @@ pub struct Starter {
 }
 
 impl Starter {
-    pub fn new(plugin: &Path, seed: u64, timeout: u64, samples: &[PathBuf]) -> Self {
-        let mut arguments = vec!["--seed".into(), seed.to_string(), "--timeout".into(), timeout.to_string()];
+    pub fn new(plugin: &Path, timeout: u64, samples: &[PathBuf]) -> Self {
+        let mut arguments = vec!["--timeout".into(), timeout.to_string()];
         for sample in samples {
             arguments.extend(["--sample".into(), sample.display().to_string()]);
         }
@@ -41,6 +43,7 @@ impl Starter {
         let mut words = vec!["crossdock".into(), "verify".into(), self.plugin.display().to_string()];
         words.extend(["--case".into(), run.case.name.into()]);
         words.extend(run.device.into_iter().flat_map(|device| ["--device".into(), device.to_string()]));
+        words.extend(["--seed".into(), run.seed.to_string()]);
         words.extend(self.arguments.iter().cloned());
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
@@ -50,6 +53,7 @@ impl Starter {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(PROGRAM);
         command.arg("verify").arg(&self.plugin).args(&self.arguments).args(["--alone", run.case.name]);
+        command.args(["--seed", &run.seed.to_string()]);
         if let Some(device) = run.device {
             command.args(["--device", &device.to_string()]);
         }
@@ -73,9 +77,11 @@ impl Starter {
             };
             let [stdout, stderr] = readers.map(|reader| reader.join().ok().flatten().unwrap_or_default());
             let told = told.join().unwrap_or_default();
+            let told = serde_json::from_str(&told).unwrap_or(Value::Null);
             Ok(Done {
                 run: *run,
                 outcome: judge(status, &told),
+                coverage: told.get("coverage").map(Coverage::from_json).unwrap_or_default(),
                 seconds: started.elapsed().as_secs_f64(),
                 stdout,
                 stderr,
@@ -86,8 +92,8 @@ impl Starter {
 }
 
 /// How a case went: what it told, unless it passed and its process did not end as it should.
-fn judge(status: Option<ExitStatus>, told: &str) -> Outcome {
-    let told = serde_json::from_str(told).ok().and_then(|value| Outcome::from_json(&value));
+fn judge(status: Option<ExitStatus>, told: &Value) -> Outcome {
+    let told = Outcome::from_json(told);
     let Some(status) = status else { return Outcome::TimedOut };
     match (told, status.code()) {
         (Some(Outcome::Passed), Some(0)) => Outcome::Passed,
@@ -178,20 +184,22 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::case::{Lack, Skipped};
     use super::*;
 
     #[test]
     fn a_process_that_told_nothing_has_not_passed() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
-        let passed = r#"{"outcome":"passed"}"#;
+        let passed = &Outcome::Passed.to_json();
         assert_eq!(judge(Some(exited(0)), passed), Outcome::Passed);
-        assert_eq!(judge(Some(exited(0)), ""), Outcome::Exited(0));
+        assert_eq!(judge(Some(exited(0)), &Value::Null), Outcome::Exited(0));
         assert_eq!(judge(Some(exited(3)), passed), Outcome::Exited(3));
-        assert_eq!(judge(Some(exited(0)), r#"{"outcome":"crashed"}"#), Outcome::Exited(0));
+        let crashed = Outcome::Crashed("SIGSEGV".into()).to_json();
+        assert_eq!(judge(Some(exited(0)), &crashed), Outcome::Exited(0));
         assert_eq!(judge(Some(ExitStatus::from_raw(11)), passed), Outcome::Crashed("SIGSEGV".into()));
         assert_eq!(judge(None, passed), Outcome::TimedOut);
-        let skipped = Outcome::Skipped("why".into());
-        assert_eq!(judge(Some(exited(86)), &skipped.to_json().to_string()), skipped);
+        let skipped = Outcome::Skipped(Skipped { lack: Lack::Machine, reason: "why".into() });
+        assert_eq!(judge(Some(exited(86)), &skipped.to_json()), skipped);
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use std::collections::HashSet;
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use super::case::{Outcome, Run};
+use super::case::{Lack, Outcome, Run, Skipped};
+use super::coverage::Coverage;
 
 /// A case that was run, or skipped.
 pub struct Done {
     pub run: Run,
     pub outcome: Outcome,
+    pub coverage: Coverage,
     pub seconds: f64,
     pub stdout: String,
     pub stderr: String,
@@ -73,10 +75,12 @@ impl State {
     }
 }
 
-const GROUNDLESS: &str = "its ground did not pass: ";
-
 fn is_groundless(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Skipped(reason) if reason.starts_with(GROUNDLESS))
+    matches!(outcome, Outcome::Skipped(Skipped { lack: Lack::Ground, .. }))
+}
+
+fn groundless(ground: &str) -> Outcome {
+    Outcome::Skipped(Skipped { lack: Lack::Ground, reason: format!("its ground did not pass: {ground}") })
 }
 
 /// Runs all of them, `jobs` at a time, each after its ground where that is among them, and hands each to `tell` in the order in
@@ -99,18 +103,16 @@ pub fn run(
                 Next::End => break,
                 Next::Wait => own = changed.wait(own).unwrap_or_else(PoisonError::into_inner),
                 Next::Skip(run, ground) => {
-                    let outcome = Outcome::Skipped(format!("{GROUNDLESS}{ground}"));
-                    let (stdout, stderr, replay) = Default::default();
-                    own.finish(Done { run, outcome, seconds: 0.0, stdout, stderr, replay });
+                    let outcome = groundless(ground);
+                    let (coverage, stdout, stderr, replay) = Default::default();
+                    own.finish(Done { run, outcome, coverage, seconds: 0.0, stdout, stderr, replay });
                     changed.notify_all();
                 }
                 Next::Run(run) => {
                     drop(own);
                     let done = start(&run);
                     own = lock();
-                    let is_over =
-                        |other: &Run| other.case.name == run.case.name && other.device == run.device;
-                    if let Some(at) = own.running.iter().position(is_over) {
+                    if let Some(at) = own.running.iter().position(|other| other.is_same(&run)) {
                         own.running.swap_remove(at);
                     }
                     match done {
@@ -167,11 +169,11 @@ mod tests {
     }
 
     fn outcomes(jobs: usize, base: Outcome) -> Vec<(&'static str, Outcome)> {
-        let runs = CASES.iter().map(|case| Run { case, device: None, alone: false }).collect();
+        let runs = CASES.iter().map(|case| Run { case, device: None, seed: 1, alone: false }).collect();
         let start = |run: &Run| {
             let outcome = if run.case.name == "base" { base.clone() } else { Outcome::Passed };
-            let (stdout, stderr, replay) = Default::default();
-            Ok(Done { run: *run, outcome, seconds: 0.0, stdout, stderr, replay })
+            let (coverage, stdout, stderr, replay) = Default::default();
+            Ok(Done { run: *run, outcome, coverage, seconds: 0.0, stdout, stderr, replay })
         };
         let mut told = Vec::new();
         run(runs, jobs, &start, &mut |done| told.push((done.run.case.name, done.outcome))).unwrap();
@@ -189,11 +191,12 @@ mod tests {
             let (place, expected, got) = Default::default();
             let told = outcomes(jobs, Outcome::Failed(Failed { place, expected, got }));
             let of = |name| told.iter().find(|(other, _)| *other == name).unwrap().1.clone();
-            assert_eq!(of("middle"), Outcome::Skipped("its ground did not pass: base".into()));
-            assert_eq!(of("top"), Outcome::Skipped("its ground did not pass: middle".into()));
+            assert_eq!(of("middle"), groundless("base"));
+            assert_eq!(of("top"), groundless("middle"));
             assert_eq!(of("apart"), Outcome::Passed);
 
-            let told = outcomes(jobs, Outcome::Skipped("not here".into()));
+            let here = Skipped { lack: Lack::Machine, reason: "not here".into() };
+            let told = outcomes(jobs, Outcome::Skipped(here));
             assert!(told.iter().filter(|(_, outcome)| *outcome == Outcome::Passed).count() == 3);
         }
     }
@@ -202,7 +205,8 @@ mod tests {
     fn nothing_runs_beside_what_is_to_be_alone() {
         // Each of those that may run together waits for the other one.
         let runs = CASES.iter().filter(|case| case.name != "middle");
-        let runs = runs.map(|case| Run { case, device: None, alone: case.name == "apart" }).collect();
+        let runs =
+            runs.map(|case| Run { case, device: None, seed: 1, alone: case.name == "apart" }).collect();
         let (running, changed) = (Mutex::new(Vec::new()), Condvar::new());
         let beside = Mutex::new(Vec::new());
         let start = |run: &Run| {
@@ -220,8 +224,8 @@ mod tests {
             drop(own);
             std::thread::sleep(Duration::from_millis(20));
             running.lock().unwrap().retain(|other| *other != name);
-            let (stdout, stderr, replay) = Default::default();
-            Ok(Done { run: *run, outcome: Outcome::Passed, seconds: 0.0, stdout, stderr, replay })
+            let (coverage, stdout, stderr, replay) = Default::default();
+            Ok(Done { run: *run, outcome: Outcome::Passed, coverage, seconds: 0.0, stdout, stderr, replay })
         };
         let mut told = Vec::new();
         super::run(runs, 3, &start, &mut |done| told.push(done.run.case.name)).unwrap();
@@ -233,7 +237,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_ends_all() {
-        let runs = CASES.iter().map(|case| Run { case, device: None, alone: false }).collect();
+        let runs = CASES.iter().map(|case| Run { case, device: None, seed: 1, alone: false }).collect();
         let start = |_: &Run| Err(std::io::Error::other("no process"));
         assert_eq!(run(runs, 2, &start, &mut |_| {}).unwrap_err().to_string(), "no process");
     }

@@ -16,8 +16,9 @@ use crossdock::{Host, Session, Table};
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::Stream;
 
+use super::coverage;
 use super::random::Random;
-use super::verdict::{Check, Stop, failed, skipped};
+use super::verdict::{Check, Stop, failed, not_offered, skipped};
 use super::watch::{Watch, Wishes};
 
 /// Where a case runs.
@@ -68,6 +69,7 @@ impl Ground {
 
     /// Numbers for this case.
     pub fn random(&self) -> Random {
+        coverage::seeded();
         Random::new(self.seed, self.case)
     }
 
@@ -131,15 +133,15 @@ impl Ground {
 
 impl Subject {
     pub fn importer(&self) -> Check<ImporterHandle<'_>> {
-        self.instance.importer().ok_or_else(|| skipped("the plugin has no importer"))
+        self.instance.importer().ok_or_else(|| not_offered("the plugin has no importer"))
     }
 
     pub fn exporter(&self) -> Check<ExporterHandle<'_>> {
-        self.instance.exporter().ok_or_else(|| skipped("the plugin has no exporter"))
+        self.instance.exporter().ok_or_else(|| not_offered("the plugin has no exporter"))
     }
 
     pub fn encoding(&self) -> Check<EncodingHandle<'_>> {
-        self.instance.encoding().ok_or_else(|| skipped("the plugin has no encodings"))
+        self.instance.encoding().ok_or_else(|| not_offered("the plugin has no encodings"))
     }
 
     /// A call on the case's device, and a stream of its own there.

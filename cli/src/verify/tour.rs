@@ -13,16 +13,21 @@ use crossdock_arrays::{
 };
 use crossdock_memory::Memory;
 
-use super::case::{Check, Stop, failed, skipped};
+use super::case::{Check, Stop, failed, not_offered, skipped};
+use super::coverage::{self, Part};
 use super::lent::{self, Bytes, Counts, Kind, Written};
 use super::subject::{Ground, Subject};
 use super::tables::{FORMS, Form, columns, together};
 
 /// A format that the suite can have read.
 pub struct Readable {
+    /// As the importer has it.
     pub format: Format,
     /// How Arrow arrays are fed to it; without it, what the plugin itself writes is.
     pub kind: Option<Kind>,
+    /// As whoever takes the batches has it: the importer that is fed with them, or the exporter that writes what is read. The two may
+    /// take batches on different devices.
+    pub taker: Format,
     /// What a column is called when it comes back, where the format has no place for its name.
     renamed: Option<String>,
 }
@@ -42,38 +47,44 @@ pub struct Read {
 /// The formats that the plugin reads and the suite has something for.
 pub fn readable(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
     let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
-    let written = writable(subject).unwrap_or_default();
+    let written = writable(ground, subject).unwrap_or_default();
     let known = formats.iter().filter_map(|format| {
         let kind = Kind::of(format);
-        let own = written.iter().any(|other| other.name == format.name);
-        let renamed = || if kind.is_none() { column_name(ground, subject, format) } else { None };
-        (kind.is_some() || own).then(|| Readable { format: format.clone(), kind, renamed: renamed() })
+        let taker = match kind {
+            Some(_) => device_for(ground, format).map(|_| format)?,
+            None => written.iter().find(|other| other.name == format.name)?,
+        };
+        let renamed = if kind.is_none() { column_name(ground, subject, format, taker) } else { None };
+        Some(Readable { format: format.clone(), kind, taker: taker.clone(), renamed })
     });
     let known: Vec<_> = known.collect();
     if known.is_empty() {
-        return Err(skipped("the plugin reads no Arrow capsules, and writes nothing that it reads"));
+        return Err(not_offered(format!(
+            "the plugin reads no Arrow capsules that lie on {} or the CPU, and writes nothing that it reads",
+            ground.device
+        )));
     }
     Ok(known)
 }
 
 /// A format may have a name of its own for its column, or none, and then refuses a schema with another.
-fn column_name(ground: &Ground, subject: &Subject, format: &Format) -> Option<String> {
+fn column_name(ground: &Ground, subject: &Subject, format: &Format, taker: &Format) -> Option<String> {
     let all = columns(&mut ground.random(), FORMS[0]);
-    let accepted = ground.accepted(subject, format, all).ok()?;
-    if accepted.iter().any(|column| comes_back(subject, format, column)) {
+    let accepted = ground.accepted(subject, taker, all).ok()?;
+    let comes_back = |column: &RecordBatch| comes_back(subject, format, taker, column);
+    if accepted.iter().any(comes_back) {
         return None;
     }
     let own_name = |column: &RecordBatch| {
         let (call, counts) = (subject.call(), Counts::default());
-        let none = write(subject, &call, format, &column.schema(), &[], &counts).ok()?;
+        let none = write(subject, &call, taker, &column.schema(), &[], &counts).ok()?;
         let mut stream = open(subject, &call, format, none.into_input(), None).ok()?;
         let schema = import_schema(&stream.schema().ok()?).ok()?;
         let [field] = schema.fields().as_ref() else { return None };
         let renamed = renamed(column, field.name())?;
-        comes_back(subject, format, &renamed).then(|| field.name().clone())
+        comes_back(&renamed).then(|| field.name().clone())
     };
-    let nameless =
-        |column: &RecordBatch| comes_back(subject, format, &renamed(column, "")?).then(String::new);
+    let nameless = |column: &RecordBatch| comes_back(&renamed(column, "")?).then(String::new);
     accepted.iter().find_map(|column| nameless(column).or_else(|| own_name(column)))
 }
 
@@ -84,9 +95,9 @@ fn renamed(column: &RecordBatch, name: &str) -> Option<RecordBatch> {
 }
 
 /// Whether what is written of such a column may be asked to be one again. What cannot be written so is another case's.
-fn comes_back(subject: &Subject, format: &Format, column: &RecordBatch) -> bool {
+fn comes_back(subject: &Subject, format: &Format, taker: &Format, column: &RecordBatch) -> bool {
     let schema: SchemaRef = Arc::new(bare(&column.schema()));
-    let none = write(subject, &subject.call(), format, &schema, &[], &Counts::default());
+    let none = write(subject, &subject.call(), taker, &schema, &[], &Counts::default());
     let Ok(none) = none else { return true };
     match open(subject, &subject.call(), format, none.into_input(), Some(&schema)) {
         Err(error) => !matches!(error.code(), Code::INVALID_ARGUMENT | Code::UNSUPPORTED),
@@ -96,33 +107,45 @@ fn comes_back(subject: &Subject, format: &Format, column: &RecordBatch) -> bool 
 
 /// The formats of bytes that the plugin both reads and writes.
 pub fn byte_formats(ground: &Ground, subject: &Subject) -> Check<Vec<Readable>> {
-    let own = |readable: &Readable| readable.kind.is_none() && readable.format.bytes;
+    let own = |readable: &Readable| readable.kind.is_none() && readable.format.bytes && readable.taker.bytes;
     let formats: Vec<_> = readable(ground, subject)?.into_iter().filter(own).collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin has no format of bytes that it reads and writes"));
+        return Err(not_offered("the plugin has no format of bytes that it reads and writes"));
     }
     Ok(formats)
 }
 
-/// The formats that the plugin writes.
-pub fn writable(subject: &Subject) -> Check<Vec<Format>> {
+/// The formats that the plugin writes of batches that the suite can make.
+pub fn writable(ground: &Ground, subject: &Subject) -> Check<Vec<Format>> {
     let formats = subject.exporter()?.formats().map_err(|error| failed("formats", "a list", error))?;
     if formats.is_empty() {
-        return Err(skipped("the plugin's exporter has no formats"));
+        return Err(not_offered("the plugin's exporter has no formats"));
     }
-    Ok(formats)
+    let taken: Vec<_> = formats.into_iter().filter(|format| device_for(ground, format).is_some()).collect();
+    if taken.is_empty() {
+        return Err(skipped(format!(
+            "the plugin's exporter takes no batches on {} or the CPU",
+            ground.device
+        )));
+    }
+    Ok(taken)
 }
 
-/// Where batches for a format are to be.
-pub fn device_for(ground: &Ground, format: &Format) -> Device {
+/// Where batches for a format are to be, as it is told by who takes them: the case's device, or else the CPU, as a host has it.
+fn device_for(ground: &Ground, format: &Format) -> Option<Device> {
     let kind_knows = Kind::of(format).is_none_or(Kind::knows_devices);
-    if kind_knows && format.takes(ground.device.r#type) { ground.device } else { Device::CPU }
+    if kind_knows && format.takes(ground.device.r#type) {
+        return Some(ground.device);
+    }
+    format.takes(Device::CPU.r#type).then_some(Device::CPU)
 }
 
 impl Ground {
-    /// The record batch where the format wants it.
-    pub fn table_for(&self, format: &Format, batch: &RecordBatch) -> Check<Vec<DeviceBatch>> {
-        self.table(batch, device_for(self, format))
+    /// The record batch where the format of who takes it wants it.
+    pub fn table_for(&self, taker: &Format, batch: &RecordBatch) -> Check<Vec<DeviceBatch>> {
+        let device = device_for(self, taker);
+        let nowhere = || skipped(format!("'{}' takes no batches on {} or the CPU", taker.name, self.device));
+        self.table(batch, device.ok_or_else(nowhere)?)
     }
 
     /// Which of the columns the plugin says that it can write. The columns are each in a batch of its own.
@@ -176,10 +199,11 @@ impl Ground {
             Some(name) => all.iter().filter_map(|column| renamed(column, name)).collect(),
             None => all,
         };
-        let accepted = self.accepted(subject, &readable.format, all)?;
+        let accepted = self.accepted(subject, &readable.taker, all)?;
         // A format may write a type in the place of another, and then refuses to have been given that one.
-        let (kept, refused): (Vec<_>, Vec<_>) =
-            accepted.into_iter().partition(|column| comes_back(subject, &readable.format, column));
+        let (kept, refused): (Vec<_>, Vec<_>) = accepted
+            .into_iter()
+            .partition(|column| comes_back(subject, &readable.format, &readable.taker, column));
         match refused.first() {
             Some(first) if kept.is_empty() => {
                 let place = format!("'{}', reading what was written", readable.format.name);
@@ -210,7 +234,9 @@ pub fn plan(
 ) -> Result<Vec<crossdock::api::ColumnPlan>> {
     let exporter = subject.exporter().map_err(lost)?;
     let raw = export_schema(schema)?;
-    exporter.plan(&subject.call(), &format.name, &raw, device_for(ground, format), &Options::new())
+    let device = device_for(ground, format).unwrap_or(Device::CPU);
+    coverage::called();
+    exporter.plan(&subject.call(), &format.name, &raw, device, &Options::new())
 }
 
 /// A case's end, where an error is asked for.
@@ -228,6 +254,7 @@ pub fn begin(
 ) -> Result<WriterHandle> {
     let sink = format.bytes.then(|| to.sink());
     let raw = export_schema(schema)?;
+    coverage::called();
     subject.exporter().map_err(lost)?.begin(call, &format.name, &raw, &Options::new(), sink)
 }
 
@@ -261,6 +288,9 @@ pub fn write_to(
         capsules.extend(writer.write(call, lent::batch(batch, subject.stream(), counts)?)?);
     }
     capsules.extend(writer.finish(call)?);
+    if !batches.is_empty() {
+        coverage::exercised(Part::write(&format.name));
+    }
     Ok(capsules)
 }
 
@@ -287,7 +317,7 @@ pub fn input(
             Ok(Input::Capsules(Capsules::from(capsules)))
         }
         None => {
-            let given = write(subject, &subject.call(), &readable.format, schema, batches, counts)?;
+            let given = write(subject, &subject.call(), &readable.taker, schema, batches, counts)?;
             Ok(given.into_input())
         }
     }
@@ -302,6 +332,7 @@ pub fn open(
     schema: Option<&SchemaRef>,
 ) -> Result<BatchStreamHandle> {
     let schema = schema.map(|schema| export_schema(schema)).transpose()?;
+    coverage::called();
     subject.importer().map_err(lost)?.open(call, &format.name, input, schema.as_ref(), &Options::new())
 }
 
@@ -326,7 +357,11 @@ pub fn read(
     let call = subject.call();
     let mut stream = open(subject, &call, format, input, schema)?;
     let memory = ground.session(Device::CPU).map_err(lost)?.memory().clone();
-    drain(&mut stream, &call, &memory)
+    let read = drain(&mut stream, &call, &memory)?;
+    if !read.batches.is_empty() {
+        coverage::exercised(Part::read(&format.name));
+    }
+    Ok(read)
 }
 
 /// What a table becomes when it is read, and when the plugin writes what it reads, written first.
@@ -337,7 +372,7 @@ pub fn round(
     table: &RecordBatch,
     counts: &Counts,
 ) -> Check<Result<Read>> {
-    let batches = ground.table_for(&readable.format, table)?;
+    let batches = ground.table_for(&readable.taker, table)?;
     let schema = table.schema();
     let input = match input(subject, readable, &schema, &batches, counts) {
         Ok(input) => input,

@@ -13,7 +13,8 @@ use crossdock::source::Input;
 use crossdock_arrays::{DeviceBatch, export_field, import_batch, import_field_ref};
 use crossdock_memory::{Buffer, Stream};
 
-use super::case::{Check, failed, skipped};
+use super::case::{Check, failed, not_given};
+use super::coverage::{self, Part};
 use super::guard;
 use super::lent::{self, Counts};
 use super::places::{Place, places};
@@ -39,8 +40,8 @@ pub struct RawBatch {
 
 /// A sample as a session has it, if it is an encoded array.
 pub fn read(session: &Session, file: &std::path::Path) -> Check<Option<EncodedArray>> {
-    let unread = |error: crossdock::Error| skipped(format!("'{}': {}", file.display(), error.one_line()));
-    let bytes = std::fs::read(file).map_err(|error| skipped(format!("'{}': {error}", file.display())))?;
+    let unread = |error: crossdock::Error| not_given(format!("'{}': {}", file.display(), error.one_line()));
+    let bytes = std::fs::read(file).map_err(|error| not_given(format!("'{}': {error}", file.display())))?;
     if !bytes.starts_with(&blob::MAGIC) {
         return Ok(None);
     }
@@ -239,7 +240,9 @@ impl<'a> Decoding<'a> {
             false => CallSettings { device: plan.device, stream, ..self.call.clone() },
         };
         let schema = schema_of(self.array.node(index)?)?;
+        coverage::called();
         let raw = self.encoding.decode(&call, &self.array, index, below)?;
+        coverage::exercised(Part::decode(self.array.node(index)?.encoding()));
         Ok(RawBatch { raw, schema })
     }
 

@@ -49,6 +49,11 @@ impl FileSource {
         self.mapping.get_or_init(|| None);
     }
 
+    /// Its bytes where it is mapped already.
+    pub(crate) fn mapped(&self) -> Option<&[u8]> {
+        self.mapping.get()?.as_deref().map(Mapping::bytes)
+    }
+
     /// Whether its pages come one by one, each with a fault, so that reading it takes less time than mapping it where all of
     /// it is wanted once. Other file systems keep what they have cached in larger pieces, and map many pages at a time.
     pub(crate) fn has_single_pages(&self) -> bool {

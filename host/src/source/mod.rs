@@ -88,6 +88,15 @@ impl Input {
         }
     }
 
+    /// Its bytes, where they are in memory already.
+    pub(crate) fn in_memory(&self) -> Option<&[u8]> {
+        match self {
+            Self::File(file) => file.mapped(),
+            Self::Pipe(_) => None,
+            Self::Bytes(bytes) => bytes.map(),
+        }
+    }
+
     /// The source itself, to hand to an importer.
     pub fn shared(&self) -> Arc<dyn ByteSource> {
         match self {

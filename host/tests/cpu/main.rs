@@ -8,6 +8,8 @@ mod decode_early;
 mod discovery;
 mod load;
 mod needs;
+mod outside;
 mod policy;
+mod programs_alone;
 mod sealed;
 mod security_page;

@@ -13,8 +13,8 @@ use crate::entry::Entry;
 use crate::fault::{Faults, Operation};
 use crate::forks;
 use crate::ledger::{Books, Leak, LedgerSnapshot, Page};
+use crate::outside::Outside;
 use crate::policies::Policies;
-use crate::resource::Budget;
 use crate::resource::{AliasedMemory, HostMemory, Published, Ranges, Refusal};
 use crate::trace::Trace;
 
@@ -32,6 +32,8 @@ pub(crate) struct Inner {
     /// Of the process that it was built in.
     forks: u32,
     books: Books,
+    /// Where there is a budget.
+    outside: Option<Arc<Outside>>,
     trace: Option<Arc<Trace>>,
     cuda: OnceLock<Result<Platform, CudaMissing>>,
 }
@@ -270,6 +272,7 @@ impl BackendBuilder {
             let memory = Published::new(policies.pooled(AliasedMemory), ranges.clone());
             backends.push(Box::new(HostDevice::untouchable(policies.apply(Box::new(memory)), ranges)));
         }
+        let outside = policies.budget().map(|budget| Arc::new(Outside::new(budget)));
         Backend(Arc::new_cyclic(|inner| {
             let number = inner.as_ptr() as usize;
             let entry = |(index, device)| Entry::new(number, index, device, std::ptr::null_mut());
@@ -278,6 +281,7 @@ impl BackendBuilder {
                 policies,
                 forks: forks::count(),
                 books: Books::default(),
+                outside,
                 trace: self.trace,
                 cuda: OnceLock::new(),
             }
@@ -319,6 +323,10 @@ impl Inner {
         }
     }
 
+    pub(crate) fn outside(&self) -> Option<&Arc<Outside>> {
+        self.outside.as_ref()
+    }
+
     pub(crate) fn books(&self) -> &Books {
         &self.books
     }
@@ -329,7 +337,8 @@ impl Inner {
 
     pub(crate) fn ledger(&self) -> LedgerSnapshot {
         let cached_bytes = self.working().map(|device| device.memory().cached_bytes() as u64).sum();
-        LedgerSnapshot { accounts: self.books.read(), cached_bytes }
+        let outside = self.outside.as_ref().map(|outside| outside.charged()).unwrap_or_default();
+        LedgerSnapshot { accounts: self.books.read(), cached_bytes, outside }
     }
 
     /// CUDA, looked for if it was not.
@@ -347,9 +356,22 @@ impl Inner {
         self.working().fold(0, |freed, device| freed + device.memory().trim(bytes.saturating_sub(freed)))
     }
 
-    /// What all devices share, if there is a limit.
-    pub(crate) fn budget(&self) -> Option<Arc<Budget>> {
-        self.policies.budget()
+    /// Takes bytes that others allocate out of the budget, if there is one. What the pools keep gives way, as it does for a block.
+    pub(crate) fn charge(&self, bytes: usize) -> Result<(), Refusal> {
+        let Some(budget) = self.policies.budget() else { return Ok(()) };
+        match budget.charge(bytes) {
+            Err(Refusal::OverLimit { left_bytes, .. }) if self.trim(bytes.saturating_sub(left_bytes)) > 0 => {
+                budget.charge(bytes)
+            }
+            charged => charged,
+        }
+    }
+
+    /// Puts back what was charged.
+    pub(crate) fn uncharge(&self, bytes: usize) {
+        if let Some(budget) = self.policies.budget() {
+            budget.give_back(bytes);
+        }
     }
 
     /// The device by its index in here; indices come from [`Inner::index_of`] and from streams of this backend.
@@ -463,18 +485,26 @@ impl Inner {
     ) -> Error {
         let device = self.device(device_index).map_or("?", |device| device.describe().name.as_str());
         let asked = format!("'{account}' asked for {bytes} bytes on {device}");
-        let ledger = self.ledger();
-        let leaks = ledger.leaks();
-        let mut held: Vec<_> = leaks.iter().filter(|leak| leak.bytes > 0).map(Leak::to_string).collect();
-        if ledger.cached_bytes > 0 {
-            held.push(format!("pools keep {} bytes", ledger.cached_bytes));
-        }
-        let held = if held.is_empty() { "nobody holds any".to_string() } else { held.join(", ") };
-        let text = format!("{asked}: {refusal}; {held}");
+        let text = format!("{asked}: {refusal}; {}", self.held_in_words());
         match refusal {
             Refusal::Device(answer) if !answer.is_out_of_memory() => Error::device(text),
             _ => Error::out_of_memory(text),
         }
+    }
+
+    /// Who holds what of the budget.
+    pub(crate) fn held_in_words(&self) -> String {
+        let ledger = self.ledger();
+        let leaks = ledger.leaks();
+        let mut held: Vec<_> = leaks.iter().filter(|leak| leak.bytes > 0).map(Leak::to_string).collect();
+        let outside = ledger.outside.iter();
+        held.extend(
+            outside.map(|(name, bytes)| format!("'{name}' lends {bytes} bytes in memory of its own")),
+        );
+        if ledger.cached_bytes > 0 {
+            held.push(format!("pools keep {} bytes", ledger.cached_bytes));
+        }
+        if held.is_empty() { "nobody holds any".to_string() } else { held.join(", ") }
     }
 }
 

@@ -8,7 +8,7 @@ use crossdock::api::{CallSettings, Capsule, Capsules, Error, Format, Input, Owne
 use crossdock_arrays::DeviceBatch;
 use crossdock_memory::Stream;
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered};
 use super::super::kept::keep;
 use super::super::lent::{Counts, Kind, device_array, lent_schema};
 use super::super::lies::{Lie, judge, looked_through, nonsense, unusual};
@@ -41,7 +41,7 @@ fn hostile(ground: &Ground) -> Check {
     let mut n_told = 0;
     for (readable, kind) in readable.iter().filter_map(|readable| Some((readable, readable.kind?))) {
         let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         let has_buffers = |column: &ArrayRef| !column.to_data().buffers().is_empty();
         let at = table.columns().iter().position(has_buffers);
         let (Some(at), [batch]) = (at, batches.as_slice()) else { continue };
@@ -54,7 +54,7 @@ fn hostile(ground: &Ground) -> Check {
         }
     }
     if n_told == 0 {
-        return Err(skipped("the plugin reads no Arrow capsules"));
+        return Err(not_offered("the plugin reads no Arrow capsules"));
     }
     super::entry::nothing_left(subject.end(), "after hostile structs")
 }

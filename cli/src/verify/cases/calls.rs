@@ -73,7 +73,7 @@ fn cancelled_read(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     for readable in tour::readable(ground, &subject)? {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
         let wrong = |error| failed(&readable.format.name, "a stream", error);
         let input =
@@ -118,7 +118,7 @@ fn wishes(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     for readable in tour::readable(ground, &subject)? {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let call = CallSettings {
             progress: Some(Arc::new(|_, _| {})),
             byte_budget: 1,
@@ -166,7 +166,7 @@ fn progress(ground: &Ground) -> Check {
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let name = &readable.format.name;
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let wrong = |error| failed(name, "the table", error);
         let asked = tour::expected(&readable, &table.schema());
         let input =
@@ -177,7 +177,7 @@ fn progress(ground: &Ground) -> Check {
         within(&format!("'{name}'"), &beyond)?;
         has_any = true;
     }
-    for format in tour::writable(&subject).unwrap_or_default() {
+    for format in tour::writable(ground, &subject).unwrap_or_default() {
         for table in exporter::accepted(ground, &subject, &format, FORMS[0])?.iter().take(1) {
             let given = ground.table_for(&format, table)?;
             drop(tour::write(&subject, &call, &format, &table.schema(), &given, &Counts::default()));

@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use crossdock::api::{CallSettings, CancelFlag, Code, Format, Result};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, not_offered};
 use super::super::inside::{Called, visited};
 use super::super::lent::{Counts, Written, batch};
 use super::super::subject::{Ground, Subject};
@@ -130,19 +130,19 @@ fn cancelled_midway(ground: &Ground) -> Check {
     let mut is_counted = false;
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let of =
             |batches, counter: &Arc<Counter>| read(&subject, &readable, &table, &given, batches, counter);
         is_counted |= judge(&format!("'{}'", readable.format.name), &of)?;
     }
-    for format in tour::writable(&subject).unwrap_or_default() {
+    for format in tour::writable(ground, &subject).unwrap_or_default() {
         let columns = exporter::accepted(ground, &subject, &format, FORMS[0])?;
         let Some(table) = columns.first() else { continue };
         let given = ground.table_for(&format, table)?;
         let of = |batches, counter: &Arc<Counter>| write(&subject, &format, table, &given, batches, counter);
         is_counted |= judge(&format!("'{}'", format.name), &of)?;
     }
-    if is_counted { Ok(()) } else { Err(skipped("the plugin asks nothing of the host for a batch")) }
+    if is_counted { Ok(()) } else { Err(not_offered("the plugin asks nothing of the host for a batch")) }
 }
 
 fn counted(counter: &Arc<Counter>, f: impl FnOnce() -> Result<(), End>) -> Result<(), End> {

@@ -76,7 +76,7 @@ fn interleave(ground: &Ground, readable: &Readable, pair: [(&Subject, &RecordBat
     let wrong = |error| failed(&place, "both tables", error);
     let mut streams = Vec::new();
     for (subject, table) in pair {
-        let batches = ground.table_for(&readable.format, table)?;
+        let batches = ground.table_for(&readable.taker, table)?;
         let given = [batches.clone(), batches].concat();
         let Ok(input) = tour::input(subject, readable, &table.schema(), &given, &Counts::default()) else {
             return Ok(());

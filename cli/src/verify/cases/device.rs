@@ -104,7 +104,7 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check<bool> {
         let (call, mut has_run) = (subject.call(), false);
         for readable in tour::readable(ground, &subject).unwrap_or_default() {
             let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-            let given = ground.table_for(&readable.format, &table)?;
+            let given = ground.table_for(&readable.taker, &table)?;
             let asked = tour::expected(&readable, &table.schema());
             let input = tour::input(&subject, &readable, &table.schema(), &given, &Counts::default());
             let open = |input| tour::open(&subject, &call, &readable.format, input, asked.as_ref());
@@ -116,7 +116,7 @@ fn once(ground: &Ground, look: &Arc<Look>) -> Check<bool> {
                 look.at(&format!("'{}', after get_next", readable.format.name));
             }
         }
-        for format in tour::writable(&subject).unwrap_or_default() {
+        for format in tour::writable(ground, &subject).unwrap_or_default() {
             for column in exporter::accepted(ground, &subject, &format, FORMS[0])?.iter().take(3) {
                 let to = Arc::new(Written::default());
                 let Ok(mut writer) = tour::begin(&subject, &call, &format, &column.schema(), &to) else {

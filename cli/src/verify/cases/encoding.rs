@@ -8,7 +8,8 @@ use crossdock::memory::Backend;
 use crossdock::{Host, Session};
 use crossdock_arrays::{DeviceBatch, export_field, first_difference};
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_given, skipped};
+use super::super::coverage::{self, Part};
 use super::super::lent::Counts;
 use super::super::random::Random;
 use super::super::subject::Ground;
@@ -194,7 +195,7 @@ fn own_samples(ground: &Ground) -> Check<Vec<&std::path::PathBuf>> {
         }
     }
     if own.is_empty() {
-        return Err(skipped("no sample with a node of the plugin's (--sample FILE)"));
+        return Err(not_given("no sample with a node of the plugin's (--sample FILE)"));
     }
     Ok(own)
 }
@@ -202,11 +203,13 @@ fn own_samples(ground: &Ground) -> Check<Vec<&std::path::PathBuf>> {
 fn samples(ground: &Ground) -> Check {
     let own = own_samples(ground)?;
     under_watch(ground)?;
+    let by_programs = programs_alone(ground)?;
     for file in own {
         let host = host(ground);
         let place = file.display().to_string();
         let on = |device| -> Check<(Session, DeviceBatch)> {
             let session = session(&host, device)?;
+            coverage::called();
             let batch = session.decode(read(&session, file)?);
             let batch = batch.map_err(|error| failed(&place, "values", error.one_line()))?;
             Ok((session, batch))
@@ -221,11 +224,27 @@ fn samples(ground: &Ground) -> Check {
             }
         }
         drop((cpu, expected));
+        for id in nodes(ground, file)?.into_iter().filter(|id| by_programs.contains(id)) {
+            coverage::exercised(Part::decode(&id));
+        }
         if let Some(leak) = host.settle().first() {
             return Err(failed(place, "no memory held after decoding", leak));
         }
     }
     Ok(())
+}
+
+/// The ids whose nodes nobody but the host decodes, by programs; none where the plugin has a `decode`.
+fn programs_alone(ground: &Ground) -> Check<Vec<String>> {
+    let decodes = ground.subject()?.encoding()?.decodes();
+    if decodes { Ok(Vec::new()) } else { own_ids(ground) }
+}
+
+/// The ids of a sample's nodes.
+fn nodes(ground: &Ground, file: &std::path::Path) -> Check<Vec<String>> {
+    let array = read(ground.session(Device::CPU)?, file)?;
+    let ids = (0..array.n_nodes()).map(|i| array.node(i).map(|node| node.encoding().to_owned()));
+    ids.collect::<Result<_>>().map_err(|error| failed(file.display(), "a tree", error))
 }
 
 /// The same values under a host that watches, and nothing of what was lent is held.
@@ -275,6 +294,7 @@ fn changed_samples(ground: &Ground) -> Check {
             let array = changed(read(&session, file)?, &ids, &mut random);
             // What is no tree any more does not reach the plugin; and an error is an answer.
             let Ok(array) = array else { continue };
+            coverage::called();
             let batch = match session.decode(array) {
                 Ok(batch) => batch,
                 Err(crossdock::Error::Data { source, .. }) if source.code() == Code::PANICKED => {

@@ -3,7 +3,7 @@
 use crossdock::api::Options;
 use crossdock_arrays::export_schema;
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered};
 use super::super::lent::Counts;
 use super::super::raw::{Attempt, NO_OPTION, Raw, Wrong};
 use super::super::subject::Ground;
@@ -86,7 +86,7 @@ fn attempts(ground: &Ground, wrong: Wrong, told: bool) -> Check<Vec<Attempt>> {
         attempts.extend(check.filter(|attempt| attempt.code != 0));
     }
     if attempts.is_empty() {
-        return Err(skipped("the plugin has nothing that it could refuse"));
+        return Err(not_offered("the plugin has nothing that it could refuse"));
     }
     Ok(attempts)
 }
@@ -105,7 +105,7 @@ fn refused_reading(ground: &Ground) -> Check {
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let name = &readable.format.name;
         let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         // What it cannot write so is another case's.
         let input = tour::input(&subject, &readable, &table.schema(), &batches, &Counts::default());
         let Ok(input) = input else { continue };

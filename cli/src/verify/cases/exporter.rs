@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crossdock::api::{Code, Device, Error, Format, Verdict};
 use crossdock_arrays::DeviceBatch;
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered, skipped};
 use super::super::lent::{Counts, Kind, Written};
 use super::super::places::nodes;
 use super::super::subject::{Ground, Subject, looked};
@@ -105,7 +105,7 @@ pub fn accepted(
 
 fn plan(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    for format in tour::writable(&subject)? {
+    for format in tour::writable(ground, &subject)? {
         let all = columns(&mut ground.random(), FORMS[1]);
         let Some(table) = together(&all) else { return Err(skipped("no table could be made")) };
         let schema = table.schema();
@@ -130,7 +130,7 @@ fn plan(ground: &Ground) -> Check {
 fn plan_kept(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     let mut n = 0;
-    for format in tour::writable(&subject)? {
+    for format in tour::writable(ground, &subject)? {
         for column in accepted(ground, &subject, &format, FORMS[0])? {
             let batches = ground.table_for(&format, &column)?;
             let schema = column.schema();
@@ -142,7 +142,7 @@ fn plan_kept(ground: &Ground) -> Check {
             n += 1;
         }
     }
-    if n == 0 { Err(skipped("the plugin plans to write no column of any type")) } else { Ok(()) }
+    if n == 0 { Err(not_offered("the plugin plans to write no column of any type")) } else { Ok(()) }
 }
 
 /// Each format, with batches of what it takes.
@@ -152,7 +152,7 @@ pub fn each(
     form: Form,
     mut visit: impl FnMut(&Format, &arrow_array::RecordBatch, &[DeviceBatch]) -> Check,
 ) -> Check {
-    for format in tour::writable(subject)? {
+    for format in tour::writable(ground, subject)? {
         let columns = accepted(ground, subject, &format, form)?;
         // A format may hold one column, or all.
         let whole = together(&columns).filter(|_| Kind::of(&format).is_some());
@@ -178,7 +178,7 @@ fn kept(ground: &Ground) -> Check {
         let wrong = |words| failed(format!("'{}'", format.name), NOT_EARLY, words);
         counts.too_early(&read.batches).map_or(Ok(()), |words| Err(wrong(words)))
     })?;
-    if has_any { Ok(()) } else { Err(skipped("the plugin gives no Arrow structs")) }
+    if has_any { Ok(()) } else { Err(not_offered("the plugin gives no Arrow structs")) }
 }
 
 fn releases(ground: &Ground) -> Check {
@@ -227,10 +227,10 @@ fn exported(
     mut visit: impl FnMut(&Subject, &str, &arrow_array::RecordBatch, &tour::Read, &[DeviceBatch]) -> Check,
 ) -> Check {
     let subject = ground.subject()?;
-    let formats = tour::writable(&subject)?.into_iter().filter(|format| Kind::of(format).is_some());
+    let formats = tour::writable(ground, &subject)?.into_iter().filter(|format| Kind::of(format).is_some());
     let formats: Vec<_> = formats.collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin gives no Arrow structs"));
+        return Err(not_offered("the plugin gives no Arrow structs"));
     }
     let memory = ground.session(crossdock::api::Device::CPU)?.memory().clone();
     for format in formats {
@@ -273,7 +273,7 @@ fn values(ground: &Ground) -> Check {
 
 fn zero_copy(ground: &Ground) -> Check {
     exported(ground, &FORMS[..1], |subject, place, table, read, given| {
-        let formats = tour::writable(subject)?;
+        let formats = tour::writable(ground, subject)?;
         let format = formats.iter().find(|format| place.starts_with(&format!("'{}'", format.name)));
         let Some(format) = format else { return Ok(()) };
         let plans = tour::plan(ground, subject, format, &table.schema()).map_err(looked(place))?;
@@ -295,9 +295,10 @@ fn zero_copy(ground: &Ground) -> Check {
 
 fn failing_sink(ground: &Ground) -> Check {
     let subject = ground.subject()?;
-    let formats: Vec<_> = tour::writable(&subject)?.into_iter().filter(|format| format.bytes).collect();
+    let formats: Vec<_> =
+        tour::writable(ground, &subject)?.into_iter().filter(|format| format.bytes).collect();
     if formats.is_empty() {
-        return Err(skipped("the plugin writes no bytes"));
+        return Err(not_offered("the plugin writes no bytes"));
     }
     for format in formats {
         let columns = accepted(ground, &subject, &format, FORMS[0])?;

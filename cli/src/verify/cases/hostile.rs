@@ -6,7 +6,7 @@ use arrow_schema::SchemaRef;
 use crossdock::api::{CallSettings, Format, Input, Validate};
 use crossdock_arrays::{DeviceBatch, Level, validate};
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_given};
 use super::super::lent::Bytes;
 use super::super::lies::{judge, looked_through};
 use super::super::subject::{Ground, Subject, looked};
@@ -46,7 +46,8 @@ pub fn known(ground: &Ground, subject: &Subject) -> Check<Vec<(Format, String, V
     let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
     let mut known = Vec::new();
     for file in &ground.samples {
-        let bytes = std::fs::read(file).map_err(|error| skipped(format!("'{}': {error}", file.display())))?;
+        let bytes =
+            std::fs::read(file).map_err(|error| not_given(format!("'{}': {error}", file.display())))?;
         let is_its =
             |format: &&Format| format.bytes && (format.matches(&bytes) || ends(file, &format.endings));
         if let Some(format) = formats.iter().find(is_its) {
@@ -65,7 +66,7 @@ fn samples(ground: &Ground) -> Check {
     let subject = ground.subject()?;
     let known = known(ground, &subject)?;
     if known.is_empty() {
-        return Err(skipped("no sample of a format that the plugin reads (--sample FILE)"));
+        return Err(not_given("no sample of a format that the plugin reads (--sample FILE)"));
     }
     for (format, file, bytes) in &known {
         let read = |map: bool| -> Check<Vec<DeviceBatch>> {

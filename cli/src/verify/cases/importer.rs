@@ -154,7 +154,7 @@ pub fn same_values(
     table: &RecordBatch,
     read: &tour::Read,
 ) -> Check {
-    let given = ground.table_for(&readable.format, table)?;
+    let given = ground.table_for(&readable.taker, table)?;
     let difference = tour::difference(subject, read, &given).map_err(looked(place))?;
     difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
 }
@@ -190,7 +190,7 @@ fn one_table(
     let Some(table) = ground.first_table(subject, readable, FORMS[0])? else {
         return Ok(None);
     };
-    let batches = ground.table_for(&readable.format, &table)?;
+    let batches = ground.table_for(&readable.taker, &table)?;
     Ok(Some((table, batches)))
 }
 
@@ -233,7 +233,7 @@ fn kept(ground: &Ground) -> Check {
         let Ok(Some(table)) = ground.first_table(&subject, &readable, FORMS[0]) else { continue };
         let few: Vec<_> = (0..table.num_columns().min(FEW)).collect();
         let Ok(table) = table.project(&few) else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let (counts, asked) = (Counts::default(), tour::expected(&readable, &table.schema()));
         let input = tour::input(&subject, &readable, &table.schema(), &given, &counts);
         let read = |input| tour::read(ground, &subject, &readable.format, input, asked.as_ref());
@@ -303,7 +303,7 @@ pub fn written(
     for readable in tour::byte_formats(ground, subject)? {
         let Some((table, batches)) = one_table(ground, subject, &readable)? else { continue };
         let (call, counts) = (subject.call(), Counts::default());
-        let given = tour::write(subject, &call, &readable.format, &table.schema(), &batches, &counts);
+        let given = tour::write(subject, &call, &readable.taker, &table.schema(), &batches, &counts);
         let given = given.map_err(|error| failed(&readable.format.name, "a table written", error))?;
         let Given::Bytes(bytes) = given else { continue };
         visit(&readable, &table, &bytes)?;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crossdock::api::{Error, Format};
 
 use super::super::case::{Case, Check, failed};
+use super::super::coverage;
 use super::super::raw::Raw;
 use super::super::subject::{Ground, Subject};
 use super::super::watch::Wishes;
@@ -104,7 +105,9 @@ fn ask(subject: &Subject) -> Check<Answers> {
 }
 
 fn answers(ground: &Ground) -> Check {
-    ask(&ground.subject()?).map(drop)
+    let Answers { read, written, ids } = ask(&ground.subject()?)?;
+    coverage::offered(&read, &written, &ids);
+    Ok(())
 }
 
 fn same_answers(ground: &Ground) -> Check {

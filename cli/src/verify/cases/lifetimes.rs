@@ -59,7 +59,7 @@ fn batch(ground: &Ground) -> Check {
     for readable in &formats {
         let subject = ground.subject()?;
         let Some(table) = ground.first_table(&subject, readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let place = format!("'{}'", readable.format.name);
         let wrong = |error| failed(&place, "the table", error);
         let call = subject.call();
@@ -108,7 +108,7 @@ fn on_a_thread(f: impl FnOnce() -> Check + Send) -> Check {
 }
 
 fn capsule(ground: &Ground) -> Check {
-    let formats = tour::writable(&ground.subject()?)?;
+    let formats = tour::writable(ground, &ground.subject()?)?;
     for format in &formats {
         let subject = ground.subject()?;
         let Some(table) = together(&exporter::accepted(ground, &subject, format, FORMS[0])?) else {
@@ -183,7 +183,7 @@ fn cleared(ground: &Ground) -> Check {
         let place = format!("'{}'", readable.format.name);
         let wrong = |error| failed(&place, "the table", error);
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let given = ground.table_for(&readable.format, &table)?;
+        let given = ground.table_for(&readable.taker, &table)?;
         let input =
             tour::input(&subject, &readable, &table.schema(), &given, &Counts::default()).map_err(wrong)?;
         let (call, asked) = (subject.call(), tour::expected(&readable, &table.schema()));
@@ -200,7 +200,7 @@ fn cleared(ground: &Ground) -> Check {
         end!(place, "a stream", &mut stream);
         has_any = true;
     }
-    for format in tour::writable(&subject).unwrap_or_default() {
+    for format in tour::writable(ground, &subject).unwrap_or_default() {
         let place = format!("'{}'", format.name);
         let wrong = |error| failed(&place, "a batch written", error);
         let accepted = exporter::accepted(ground, &subject, &format, FORMS[0])?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 
-use super::super::case::{Case, Check, Stop, failed, skipped};
+use super::super::case::{Case, Check, Stop, failed, not_offered};
 use super::super::inside::{Called, unvisited, visited};
 use super::super::lent::{Counts, Written};
 use super::super::subject::{Ground, Subject};
@@ -58,7 +58,7 @@ fn locks(ground: &Ground) -> Check {
             Ok(())
         })?;
     }
-    for format in tour::writable(&subject).unwrap_or_default() {
+    for format in tour::writable(ground, &subject).unwrap_or_default() {
         let columns = exporter::accepted(ground, &subject, &format, FORMS[0])?;
         let Some(table) = columns.first() else { continue };
         let batches = ground.table_for(&format, table)?;
@@ -77,7 +77,7 @@ fn locks(ground: &Ground) -> Check {
         })?;
     }
     if n_released == 0 {
-        return Err(skipped("the plugin calls nothing of the host's while it reads, writes or decodes"));
+        return Err(not_offered("the plugin calls nothing of the host's while it reads, writes or decodes"));
     }
     Ok(())
 }
@@ -146,12 +146,12 @@ fn bundles(ground: &Ground, subject: &Subject) -> Check<Vec<Bundle>> {
         let few =
             |table: RecordBatch| table.project(&(0..table.num_columns().min(3)).collect::<Vec<_>>()).ok();
         if let Some(table) = table.and_then(few) {
-            let given = ground.table_for(&readable.format, &table)?;
+            let given = ground.table_for(&readable.taker, &table)?;
             read.push((readable, table, given));
         }
     }
     let mut written = Vec::new();
-    for format in tour::writable(subject).unwrap_or_default() {
+    for format in tour::writable(ground, subject).unwrap_or_default() {
         if let Some(table) = exporter::accepted(ground, subject, &format, FORMS[0])?.into_iter().next() {
             let given = ground.table_for(&format, &table)?;
             written.push((format, table, given));

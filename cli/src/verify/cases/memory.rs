@@ -1,7 +1,7 @@
 //! What a plugin does with the host's memory.
 
 use arrow_array::RecordBatch;
-use crossdock::api::{CallSettings, Capsules, Device, Input, Result, Validate};
+use crossdock::api::{CallSettings, Capsules, Device, Format, Input, Result, Validate};
 
 use super::super::case::{Case, Check, Stop, failed, ran, skipped};
 use super::super::guard;
@@ -124,7 +124,7 @@ fn tables(ground: &Ground, subject: &Subject, forms: &[Form]) -> Check<bool> {
                 }
             }
         }
-        if let Ok(formats) = tour::writable(subject) {
+        if let Ok(formats) = tour::writable(ground, subject) {
             for format in formats {
                 for column in exporter::accepted(ground, subject, &format, *form)?.iter().take(8) {
                     let batches = ground.table_for(&format, column)?;
@@ -164,7 +164,8 @@ fn reads(ground: &Ground) -> Check {
         let guard = |table: &RecordBatch| -> Check<RecordBatch> {
             guard::columns(table).ok_or_else(|| skipped("no pages could be had"))
         };
-        for format in tour::writable(&subject).unwrap_or_default() {
+        let on_cpu = |format: &Format| format.takes(Device::CPU.r#type);
+        for format in tour::writable(ground, &subject).unwrap_or_default().into_iter().filter(on_cpu) {
             for column in exporter::accepted(ground, &subject, &format, *form)? {
                 let batches = ground.table(&guard(&column)?, Device::CPU)?;
                 let (call, counts) = (subject.call(), Counts::default());
@@ -174,7 +175,7 @@ fn reads(ground: &Ground) -> Check {
             }
         }
         for readable in tour::readable(ground, &subject).unwrap_or_default() {
-            let Some(kind) = readable.kind else { continue };
+            let Some(kind) = readable.kind.filter(|_| on_cpu(&readable.taker)) else { continue };
             let Some(table) = ground.first_table(&subject, &readable, *form)? else { continue };
             let batches = ground.table(&guard(&table)?, Device::CPU)?;
             let call = CallSettings { validate: Validate::Full, ..subject.call() };
@@ -213,7 +214,7 @@ fn told(ground: &Ground) -> Check {
     let mut has_any = false;
     for readable in tour::readable(ground, &subject).unwrap_or_default() {
         let Some(table) = ground.first_table(&subject, &readable, FORMS[0])? else { continue };
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         let (name, schema) = (&readable.format.name, table.schema());
         let asked = tour::expected(&readable, &schema);
         let input = || tour::input(&subject, &readable, &schema, &batches, &Counts::default());

@@ -4,7 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema, SchemaRef};
 use crossdock::api::{Code, Device, Format, Input};
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered};
 use super::super::lent::Bytes;
 use super::super::streams::{FORMS as ENCODINGS, Form as Encoding};
 use super::super::subject::{Ground, Subject, looked};
@@ -48,7 +48,7 @@ fn formats(subject: &Subject) -> Check<Vec<(Format, Encoding)>> {
         let its = formats.iter().find(|format| encoding.is_of(format, &bytes));
         known.extend(its.map(|format| (format.clone(), encoding)));
     }
-    if known.is_empty() { Err(skipped("the plugin reads no Arrow IPC")) } else { Ok(known) }
+    if known.is_empty() { Err(not_offered("the plugin reads no Arrow IPC")) } else { Ok(known) }
 }
 
 /// A table of every type in each format that is Arrow IPC, and one of numbers, which more plugins read.
@@ -107,7 +107,11 @@ fn values(ground: &Ground) -> Check {
             }
         }
     }
-    if n_read == 0 { Err(skipped("the plugin refuses Arrow IPC with columns of every type")) } else { Ok(()) }
+    if n_read == 0 {
+        Err(not_offered("the plugin refuses Arrow IPC with columns of every type"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Whether it was read.

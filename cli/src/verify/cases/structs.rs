@@ -1,6 +1,6 @@
 //! Structs of releases after the plugin's.
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered};
 use super::super::lent::{Counts, Kind};
 use super::super::raw::Raw;
 use super::super::subject::Ground;
@@ -49,13 +49,13 @@ fn places(ground: &Ground) -> Check {
     let kinds = formats.iter().filter_map(|readable| readable.kind.map(|kind| (readable, kind)));
     let kinds: Vec<(&tour::Readable, Kind)> = kinds.collect();
     if kinds.is_empty() {
-        return Err(skipped("the plugin reads no Arrow capsules"));
+        return Err(not_offered("the plugin reads no Arrow capsules"));
     }
     let watch = ground.watch(Wishes::default());
     let raw = Raw::create(ground, watch)?.map_err(|error| failed("create", "an instance", error))?;
     let Some(table) = together(&columns(&mut ground.random(), FORMS[0])) else { return Ok(()) };
     for (readable, kind) in kinds {
-        let batches = ground.table_for(&readable.format, &table)?;
+        let batches = ground.table_for(&readable.taker, &table)?;
         let wrong = |error| failed(&readable.format.name, "a batch", error);
         let capsules = kind.capsules(&table.schema(), &batches, subject.stream(), &Counts::default());
         let damage = raw.open_longer(&readable.format, capsules.map_err(wrong)?).map_err(wrong)?;

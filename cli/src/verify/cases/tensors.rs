@@ -2,7 +2,7 @@
 
 use crossdock::api::{CallSettings, Capsules, Code, Device, Error, Format, Input, Validate, abi};
 
-use super::super::case::{Case, Check, failed, skipped};
+use super::super::case::{Case, Check, failed, not_offered};
 use super::super::lent::Counts;
 use super::super::lies::{judge, looked_through};
 use super::super::subject::{Ground, Subject, looked};
@@ -43,7 +43,7 @@ fn formats(subject: &Subject) -> Check<Vec<(Format, Form)>> {
     let formats = subject.importer()?.formats().map_err(|error| failed("formats", "a list", error))?;
     let known: Vec<_> =
         formats.iter().flat_map(|format| Form::of(format).map(|form| (format.clone(), form))).collect();
-    if known.is_empty() { Err(skipped("the plugin reads no tensors")) } else { Ok(known) }
+    if known.is_empty() { Err(not_offered("the plugin reads no tensors")) } else { Ok(known) }
 }
 
 fn is_refusal(error: &Error) -> bool {
@@ -115,7 +115,7 @@ fn values(ground: &Ground) -> Check {
         let difference = tour::difference(&subject, &read, &given).map_err(looked(place))?;
         difference.map_or(Ok(()), |words| Err(failed(place, "the same values", words)))
     })?;
-    if n_read == 0 { Err(skipped("the plugin refuses tensors of every type and layout")) } else { Ok(()) }
+    if n_read == 0 { Err(not_offered("the plugin refuses tensors of every type and layout")) } else { Ok(()) }
 }
 
 fn deleted(ground: &Ground, place: &str, counts: &Counts) -> Check {

@@ -15,6 +15,7 @@ use crossdock_plugin_api::{Device, Error, Result, abi};
 use crate::backend::{Backend, Inner};
 use crate::device::{DeviceBackend, Stream};
 use crate::ledger::{AccountUse, Page};
+use crate::outside::Charge;
 use crate::resource::{Counted, MAX_ALIGNMENT, MIN_ALIGNMENT, Refusal, Region, Request, Resource, Uses};
 use crate::trace::{self, Caller};
 use crate::vtable;
@@ -92,6 +93,29 @@ impl Account {
     /// Whether calls are recorded.
     pub fn is_traced(&self) -> bool {
         self.backend.trace().is_some()
+    }
+
+    /// Charges the budget, until the charge is dropped, with what of these ranges of host memory (address and bytes, none twice) lies in
+    /// no block of this backend: what was handed over without having been taken from it. `None` where there is no budget, or
+    /// no such byte.
+    ///
+    /// # Errors
+    /// There is no room: who handed over how much, and who holds the rest.
+    pub fn charge_outside(&self, ranges: impl Iterator<Item = (u64, u64)>) -> Result<Option<Charge>> {
+        let Some(outside) = self.backend.outside() else { return Ok(None) };
+        let bytes = usize::try_from(outside.bytes_outside(ranges)).unwrap_or(usize::MAX);
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let charged = self.backend.charge(bytes).map(|()| outside.charged_now(self.name(), bytes));
+        charged.map(Some).map_err(|refusal| {
+            Error::out_of_memory(format!(
+                "'{}' handed over {bytes} bytes in memory of its own, not of the host's: {refusal}; {}. A plugin that allocates \
+                 from its host is refused before it takes memory",
+                self.name(),
+                self.backend.held_in_words()
+            ))
+        })
     }
 
     /// Runs `f`, a call of the plugin's function `what`, and records it where calls are recorded.
@@ -217,6 +241,9 @@ impl Account {
         let memory = from.of(self.backend.device(index)?).ok_or_else(none)?;
         let region = self.region(index, memory, request, stream)?;
         let address = region.address.as_ptr().cast();
+        if let Some(outside) = self.backend.outside() {
+            outside.took(region.address.as_ptr() as u64, request.bytes as u64);
+        }
         let block = Box::new(Block { account: self.shared(), device_index: index, region, from });
         Ok(abi::Allocation { address, bytes: request.bytes, block: Box::into_raw(block).cast() })
     }
@@ -282,6 +309,9 @@ impl Block {
             return std::mem::forget(block);
         }
         let Block { account, device_index, region, from } = *block;
+        if let Some(outside) = account.backend.outside() {
+            outside.gave_back(region.address.as_ptr() as u64);
+        }
         let device = account.backend.device(device_index).ok();
         if let Some(memory) = device.and_then(|device| from.of(device)) {
             Counted::new(memory, &*account.page, device_index).release(region, uses, lent);

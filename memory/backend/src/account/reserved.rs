@@ -5,7 +5,6 @@ use std::sync::Arc;
 use crossdock_plugin_api::Result;
 
 use super::Account;
-use crate::resource::Refusal;
 
 /// The host's memory has number 0 of all devices.
 const HOST_INDEX: usize = 0;
@@ -23,17 +22,9 @@ impl Account {
     /// # Errors
     /// Out of memory: the limit does not leave so many bytes, also once the pools keep nothing. It says who holds what.
     pub fn reserve(&self, bytes: usize) -> Result<Reserved> {
-        if let Some(budget) = self.backend.budget() {
-            let charged = match budget.charge(bytes) {
-                Err(Refusal::OverLimit { left_bytes, .. })
-                    if self.backend.trim(bytes.saturating_sub(left_bytes)) > 0 =>
-                {
-                    budget.charge(bytes)
-                }
-                charged => charged,
-            };
-            charged.map_err(|refusal| self.backend.explain(refusal, self.name(), bytes, HOST_INDEX))?;
-        }
+        self.backend
+            .charge(bytes)
+            .map_err(|refusal| self.backend.explain(refusal, self.name(), bytes, HOST_INDEX))?;
         self.page.took(HOST_INDEX, bytes);
         Ok(Reserved { account: self.shared(), bytes })
     }
@@ -46,9 +37,7 @@ impl Drop for Reserved {
             return;
         }
         account.page.gave_back(HOST_INDEX, *bytes);
-        if let Some(budget) = account.backend.budget() {
-            budget.give_back(*bytes);
-        }
+        account.backend.uncharge(*bytes);
     }
 }
 

@@ -18,6 +18,9 @@ pub struct LedgerSnapshot {
     pub accounts: Vec<AccountUse>,
     /// Bytes that the pools keep for later. Nobody holds them.
     pub cached_bytes: u64,
+    /// Bytes in batches that plugins handed over in memory of their own, which count against the budget, by account. Without a budget
+    /// nobody asks.
+    pub outside: Vec<(String, u64)>,
 }
 
 /// What one account holds and has done.

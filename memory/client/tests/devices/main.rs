@@ -3,5 +3,6 @@
 
 mod buffers;
 mod encoded_bytes;
+mod growing;
 mod host_kernels;
 mod strangers;

@@ -31,8 +31,16 @@ fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = Objects::compile(folder.path()).plugin(Some("CAPSULE_NEEDS_INSTANCE"));
     let junit = folder.path().join("report.xml");
-    let mut verify =
-        command(&["verify", plugin.to_str().unwrap(), "--case", "lifetimes.*", "--device", "cpu"]);
+    let mut verify = command(&[
+        "verify",
+        plugin.to_str().unwrap(),
+        "--case",
+        "lifetimes.*",
+        "--device",
+        "cpu",
+        "--seed",
+        "1",
+    ]);
     let out = verify.arg("--junit").arg(&junit).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     let stdout = String::from_utf8(out.stdout).unwrap();
@@ -51,6 +59,66 @@ fn people_are_told_the_rule_and_junit_has_a_case_for_each() {
     assert!(xml.contains("tests=\"4\" failures=\"0\" errors=\"1\" skipped=\"0\""), "{xml}");
     assert!(xml.contains("<testcase classname=\"lifetimes\" name=\"capsule"), "{xml}");
     assert!(xml.contains("<error type=\"crashed\" message=\"ended by SIGABRT\">crossdock verify "), "{xml}");
+}
+
+#[test]
+fn what_one_seed_passes_another_one_may_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = Objects::compile(folder.path()).plugin(Some("RARE_VALUE_CHANGED"));
+    let case = ["--device", "cpu", "--case", "importer.values"];
+    let with = |arguments: &[&str]| crate::verify(&plugin, &[&case, arguments].concat());
+    // Its tables are the same on every machine. Where they change, so does which value is rare (`RARE` in rows_batch.c).
+    let (out, report) = with(&["--seed", "1"]);
+    assert_eq!((out.status.code(), &report["seeds"]), (Some(0), &serde_json::json!([1])), "{report}");
+    let (out, report) = with(&["--seeds", "8"]);
+    assert_eq!(out.status.code(), Some(1));
+    let cases = report["cases"].as_array().unwrap();
+    assert_eq!((cases.len(), &report["failed"], &report["passed"]), (1, &Value::from(1), &Value::from(0)));
+    let seed = cases[0]["seed"].as_u64().unwrap();
+    assert!(seed > 1, "{report}");
+    // A case that failed is told once, and not run again.
+    assert_eq!(report["seeds"], serde_json::json!((1..=seed).collect::<Vec<_>>()));
+    let replay = cases[0]["replay"].as_str().unwrap();
+    assert!(replay.contains(&format!("--seed {seed} ")), "{replay}");
+    let (_, again) = with(&["--seed", &seed.to_string()]);
+    assert_eq!(again["cases"][0]["got"], cases[0]["got"]);
+}
+
+#[test]
+fn what_never_ran_is_not_called_a_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let plugin = Objects::compile(folder.path()).plugin(Some("DECODES_ALONE"));
+    let junit = folder.path().join("report.xml");
+    let plugin = plugin.to_str().unwrap();
+    let run = |arguments: &[&str]| {
+        let basic = ["verify", plugin, "--device", "cpu", "--seeds", "1", "--timeout", "120"];
+        let out = command(&[&basic, arguments].concat()).arg("--junit").arg(&junit).output().unwrap();
+        let xml = std::fs::read_to_string(&junit).unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap(), xml)
+    };
+    let left = "not exercised: decode 'base.reference': needs an encoded array with such a node: --sample FILE.cdenc";
+    let in_xml = |outcome: &str| {
+        format!("<testcase classname=\"exercised\" name=\"decode &#39;base.reference&#39;\"><{outcome} message=\"not exercised")
+            .replace("&#39;", "'")
+    };
+    let (code, text, xml) = run(&[]);
+    assert!(code == Some(0) && text.contains(left) && text.contains(" for want of samples"), "{text}");
+    assert!(xml.contains(&in_xml("skipped")), "{xml}");
+    let (code, text, xml) = run(&["--strict"]);
+    assert!(code == Some(1) && text.contains(left), "{text}");
+    assert!(xml.contains(&in_xml("failure")) && xml.contains("failures=\"1\""), "{xml}");
+    let (_, text, _) = run(&["--json"]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(report["not_exercised"].as_array().unwrap().len(), 1);
+    assert_eq!(report["not_exercised"][0]["part"], "decode 'base.reference'");
+    let by_lack = report["skipped_by_lack"].as_object().unwrap().values();
+    assert_eq!(by_lack.map(|n| n.as_u64().unwrap()).sum::<u64>(), report["skipped"].as_u64().unwrap());
+
+    let samples = crate::bad::samples(folder.path());
+    let samples: Vec<_> = samples.iter().map(String::as_str).collect();
+    let (code, text, xml) = run(&[&["--strict"], &samples[..]].concat());
+    assert!(code == Some(0) && !text.contains("not exercised"), "{text}");
+    assert!(!xml.contains("exercised"), "{xml}");
 }
 
 #[test]

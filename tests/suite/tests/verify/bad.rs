@@ -12,13 +12,13 @@ use crossdock_test_support::{replay, sample};
 
 use crate::objects::Objects;
 use crate::sins::{SINS, Sin};
-use crate::{bad_cases, has_cuda, passed, verify};
+use crate::{bad_cases, has_cuda, passed, passed_on, verify};
 
 /// The case that needs a CUDA device.
 const ON_CUDA: &str = "memory.device";
 
 /// Three rows, the second of them null, as the plugin's format has them, and two trees: in files, as arguments.
-fn samples(folder: &Path) -> Vec<String> {
+pub fn samples(folder: &Path) -> Vec<String> {
     let mut bytes = b"BASEROWS\x06\0\0\0number".to_vec();
     bytes.extend(3u64.to_le_bytes());
     for (is_valid, value) in [(1, 5i64), (0, 0), (1, -7)] {
@@ -111,6 +111,28 @@ fn the_plugin_without_a_sin_keeps_every_rule() {
         let name = case["name"].as_str().unwrap();
         assert!(passed(&report, name) || (name == ON_CUDA && !has_cuda), "{name} did not run");
         assert!(SINS.iter().any(|(_, case, _)| *case == name), "{name} has no sin");
+    }
+}
+
+/// A format's importer and its exporter name the devices that they take each for itself.
+#[test]
+fn batches_are_placed_by_who_takes_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::compile(folder.path());
+    let mut devices = vec!["untouchable"];
+    devices.extend(has_cuda("batches_are_placed_by_who_takes_them, on cuda:0").then_some("cuda:0"));
+    for halves in ["IMPORTS_ANYWHERE", "EXPORTS_ANYWHERE"] {
+        let plugin = objects.plugin(Some(halves));
+        let mut arguments = vec!["--timeout", "120"];
+        arguments.extend(devices.iter().flat_map(|device| ["--device", device]));
+        let (out, report) = verify(&plugin, &arguments);
+        assert_eq!((bad_cases(&report), out.status.code()), (Vec::new(), Some(0)), "{halves}: {report}");
+        for device in &devices {
+            let passed = passed_on(&report, device);
+            for case in ["importer.values", "exporter.releases"] {
+                assert!(passed.contains(&case), "{halves}: {case} did not run on {device}");
+            }
+        }
     }
 }
 

@@ -88,12 +88,18 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-fn assert_keeps_the_rules(plugin: &Path) {
-    assert_done(&crossdock(&["verify", text(plugin), "--timeout", "120"]));
+/// With the sample that lies in its project, all that it does is run.
+fn assert_keeps_the_rules(plugin: &Path, sample: &Path) {
+    let basic = ["verify", text(plugin), "--timeout", "120", "--seeds", "1", "--strict"];
+    assert_done(&crossdock(&[&basic[..], &["--sample", text(sample)]].concat()));
+    // Without one that is not so, and is said.
+    let out = crossdock(&[&basic[..], &["--device", "cpu"]].concat());
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.code() == Some(1) && said.contains("\nnot exercised: "), "{said}");
 }
 
 /// What both languages' encodings decode: integers less a reference; here as the values of a dictionary of ours.
-fn assert_decodes(plugin: &Path, id: &'static str) {
+fn assert_decodes(plugin: &Path, id: &'static str, project: &Path) {
     let stored: Vec<u8> = [1i32, -2, 0].iter().flat_map(|value| value.to_ne_bytes()).collect();
     let values = Node {
         metadata: 1000i32.to_le_bytes().to_vec(),
@@ -113,7 +119,7 @@ fn assert_decodes(plugin: &Path, id: &'static str) {
             assert_eq!(*array, Int32Array::from(vec![1000, 1001, 998, 998]), "{device}");
         }
     }
-    assert_keeps_the_rules(plugin);
+    assert_keeps_the_rules(plugin, &project.join("sample.cdenc"));
     let explained = crossdock(&["plugins", "--explain", "--plugins", text(plugin)]);
     assert!(assert_done(&explained).contains(&format!("  decodes: {id}\n")));
 }
@@ -127,7 +133,7 @@ fn assert_reads(plugin: &Path, folder: &Path, ending: &str) {
         let table = Table::read(&session, &input).unwrap();
         assert_eq!(table.rows(), 3, "{device}");
     }
-    assert_keeps_the_rules(plugin);
+    assert_keeps_the_rules(plugin, &folder.join(ending).join(format!("sample.{ending}")));
     let output = folder.join("out.arrow");
     let out = crossdock(&["convert", text(&input), text(&output), "--plugins", text(plugin), "--quiet"]);
     assert_done(&out);
@@ -141,7 +147,7 @@ fn an_encoding_in_c_builds_loads_passes_and_decodes() {
     let said = assert_done(&new(&folder, &["made-c", "--language", "c", "--encoding", "made.c"]));
     assert!(said.contains("decodes made.c") && said.contains("cd made-c && make test"), "{said}");
     let Some(plugin) = in_c(test, &folder, "made-c") else { return };
-    assert_decodes(&plugin, "made.c");
+    assert_decodes(&plugin, "made.c", &folder.join("made-c"));
 }
 
 #[test]
@@ -163,7 +169,7 @@ fn an_encoding_in_rust_builds_loads_passes_and_decodes() {
         assert_done(&new(&folder, &["made-rust", "--encoding", "made.rust", "--checkout", text(&root)]));
     assert!(said.contains("decodes made.rust") && said.contains("cd made-rust && cargo test"), "{said}");
     let Some(plugin) = in_rust(test, &folder, "made-rust") else { return };
-    assert_decodes(&plugin, "made.rust");
+    assert_decodes(&plugin, "made.rust", &folder.join("made-rust"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod dictionaries;
 mod kernel;
 mod lies;
 mod made;
+mod parts;
 mod programs;
 mod shadows;
 mod slices;

@@ -1,0 +1,24 @@
+//! What a new plugin's reader or decoder is shown first: `crossdock verify` runs it with this.
+
+use arrow_schema::{DataType, Field};
+use crossdock::discovery::Search;
+use crossdock::source::Input;
+use crossdock::{EncodedParts, Host, Result};
+
+/// Three numbers as the templates' formats have them.
+pub const LINES: &[u8] = b"1\n-20\n300\n";
+
+/// A node as the templates' encodings decode it: numbers less a reference of 1000.
+pub fn tree(id: &str) -> Result<Vec<u8>> {
+    let session = Host::builder().search(Search::nowhere()).build()?.session().open()?;
+    let stored = [1i32, -2, 0].map(i32::to_le_bytes).concat();
+    let array = session.build_encoded(EncodedParts {
+        encoding: id.into(),
+        field: Field::new("", DataType::Int32, false),
+        length: 3,
+        metadata: 1000i32.to_le_bytes().to_vec(),
+        buffers: vec![Input::bytes(stored)],
+        children: Vec::new(),
+    })?;
+    session.encoded_to_bytes(array)
+}
