@@ -28,6 +28,7 @@ pub struct Remote {
     importer: Option<Vec<Format>>,
     exporter: Option<Vec<Format>>,
     encodings: Option<Vec<&'static str>>,
+    decodes: bool,
     /// For all of these.
     _counted: Option<Reserved>,
 }
@@ -76,9 +77,17 @@ impl Remote {
         let (importer, exporter) = (formats(importer), formats(exporter));
         // Its end is the end of what there is there.
         let counted = came.into_counted();
-        let mut remote =
-            Self { at: at.clone(), instance: number, importer, exporter, encodings: None, _counted: counted };
-        remote.encodings = encodings.map(|ids| interned(name, ids)).transpose()?;
+        let decodes = encodings.as_ref().is_none_or(|(_, decodes)| *decodes);
+        let mut remote = Self {
+            at: at.clone(),
+            instance: number,
+            importer,
+            exporter,
+            encodings: None,
+            decodes,
+            _counted: counted,
+        };
+        remote.encodings = encodings.map(|(ids, _)| interned(name, ids)).transpose()?;
         let Place { child, memory, streams } = at;
         child.desk.add_instance(number, Decoding { host: host.clone(), memory, streams });
         Ok(remote)
@@ -257,6 +266,10 @@ impl Exporter for Remote {
 impl Encoding for Remote {
     fn ids(&self) -> &[&'static str] {
         self.encodings.as_deref().unwrap_or_default()
+    }
+
+    fn decodes(&self) -> bool {
+        self.decodes
     }
 
     fn check(&self, node: EncodedNode<'_>) -> Result<()> {

@@ -366,7 +366,7 @@ impl Server {
         };
         let importer = formats(plugin.importer_formats(), plugin.importer().is_ok());
         let exporter = formats(plugin.exporter_formats(), plugin.exporter().is_ok());
-        let encodings = plugin.encoding().is_some().then(|| plugin.encodings().to_vec());
+        let encodings = plugin.encoding().map(|encoding| (plugin.encodings().to_vec(), encoding.decodes()));
         self.instances.all().insert(number, Arc::new(Instance { plugin, streams, rooms }));
         Ok(Answer::Instance { number, importer, exporter, encodings })
     }

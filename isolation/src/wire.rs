@@ -117,7 +117,8 @@ pub enum Answer {
         number: u64,
         importer: Option<Vec<FormatParts>>,
         exporter: Option<Vec<FormatParts>>,
-        encodings: Option<Vec<String>>,
+        /// Their ids, and whether the plugin decodes them itself.
+        encodings: Option<(Vec<String>, bool)>,
     },
     Stream {
         number: u64,

@@ -12,15 +12,16 @@ use crossdock::api::{
     Owned, Plugin, Result, Validate, abi, entry,
 };
 use crossdock::discovery::Search;
+use crossdock::isolation::Isolation;
 use crossdock::load::LinkedPlugin;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock::{Error, Host, ReadOptions, Session, WriteOptions};
+use crossdock::{Error, Host, Policy, ReadOptions, Session, WriteOptions};
 use crossdock_arrays::{
     DeviceArray, DeviceBatch, export_batch, export_field, first_difference, format_batch,
 };
 use crossdock_memory::Memory;
-use crossdock_tests::{built, built_file, command, crossdock, sample, sample_tree};
+use crossdock_tests::{built, built_file, command, crossdock, csv_plugin, sample, sample_tree, scaled_tree};
 
 fn sessions() -> (Host, Session, Session) {
     let isolated = crate::host(&built(), crate::marked("same")).build().unwrap();
@@ -39,6 +40,25 @@ fn assert_same(left: &[DeviceBatch], right: &[DeviceBatch], session: &Session) {
         assert_eq!((left.schema(), left.metadata()), (right.schema(), right.metadata()));
         assert_eq!(first_difference(left, right, session.stream()).unwrap(), None);
     }
+}
+
+#[test]
+fn an_encoding_that_has_programs_and_no_decode_is_one_there_too() {
+    if crate::skips("an_encoding_that_has_programs_and_no_decode_is_one_there_too") {
+        return;
+    }
+    let decoded = |isolation: Isolation| {
+        let search =
+            Search::nowhere().given(csv_plugin()).given(built_file("libcrossdock_encodings_plugin.so"));
+        let policy = Policy { isolation, ..Policy::default() };
+        let host = Host::builder().search(search).policy(policy).build().unwrap();
+        let session = host.session().open().unwrap();
+        let tree = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
+        let plan = session.plan_decoding(&session.with_arrow_types(tree).unwrap(), Device::CPU).unwrap();
+        let tree = session.read_encoded(&Input::bytes(scaled_tree())).unwrap();
+        (plan, format_batch(&session.decode(tree).unwrap(), 10, session.stream()).unwrap())
+    };
+    assert_eq!(decoded(crate::isolation()), decoded(Isolation::default()));
 }
 
 #[test]
