@@ -109,7 +109,7 @@ impl Conversation<'_> {
             Answer::Instance { importer, exporter, encodings, .. } => {
                 let formats = importer.into_iter().chain(exporter).flatten().map(Format::from);
                 Told(formats.collect()).asked()?;
-                interned(WHO, encodings.unwrap_or_default())?;
+                interned(WHO, encodings.unwrap_or_default().0)?;
             }
             Answer::Stream { schema, .. } => self.schema = read_schema(&schema)?.1,
             Answer::Batch(Some(batch)) => {
