@@ -78,14 +78,18 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
     /// As the system has it.
     const MOST_LINKS: usize = 40;
     let mut links = 0;
-    let mut at = std::env::current_dir().map_err(Refusal::Unreadable)?;
+    // A process whose own directory is gone still has absolute paths.
+    let mut at = match path.is_absolute() {
+        true => PathBuf::new(),
+        false => std::env::current_dir().map_err(Refusal::Unreadable)?,
+    };
     let mut rest: VecDeque<OsString> = path.components().map(|part| part.as_os_str().to_owned()).collect();
     while let Some(part) = rest.pop_front() {
         if part == ".." {
             at.pop();
             continue;
         }
-        // An absolute path begins anew.
+        // An absolute link begins anew.
         let next = at.join(&part);
         let stat = std::fs::symlink_metadata(&next).map_err(missing_or_unreadable)?;
         if !stat.is_symlink() {
