@@ -12,6 +12,7 @@ mod call;
 mod cast;
 mod check;
 mod concatenate;
+mod decode_dictionary;
 mod equal;
 mod host;
 pub mod layout;
@@ -36,6 +37,7 @@ pub use c::{
 pub use call::call_stream;
 pub use cast::{cast, is_cast};
 pub use crossdock_plugin_api::{Device, Error, Result};
+pub use decode_dictionary::{decode_dictionary, decoded_field};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, forbidden_nulls};

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_schema::DataType;
 use crossdock::Table as HostTable;
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
@@ -177,6 +178,25 @@ impl Table {
     /// The same rows in one batch with offset 0, copied together; itself where there is such a one already.
     fn combine_batches(&self, py: Python<'_>) -> PyResult<Self> {
         self.with(combined(py, self.table()?)?)
+    }
+
+    /// The table with these columns, by names or indices, as the values that their keys stand for, as `Column.decode_dictionary`;
+    /// None: all that are dictionary-encoded.
+    #[pyo3(signature = (columns=None))]
+    fn decode_dictionary(&self, py: Python<'_>, columns: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices: Vec<_> = match columns {
+            Some(columns) => {
+                columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?
+            }
+            None => {
+                let fields = table.schema().fields().iter().enumerate();
+                let encoded =
+                    fields.filter(|(_, field)| matches!(field.data_type(), DataType::Dictionary(..)));
+                encoded.map(|(i, _)| i).collect()
+            }
+        };
+        self.with(detached(py, || table.decode_dictionaries(&indices))?)
     }
 
     /// Its batches, each as a table.

@@ -4,6 +4,7 @@ mod arrow;
 mod build;
 mod column;
 mod conform;
+mod decode;
 mod device;
 mod files;
 mod show;
