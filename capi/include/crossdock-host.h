@@ -235,7 +235,8 @@ typedef struct crossdock_read_settings {
 } crossdock_read_settings;
 
 /* Reading gives a batch stream. Its `get_next` also takes NULL as the call: of a call only `cancel` is looked at, before
- * the batch; everything else is as the session is set. Batches come without a schema of their own, with their buffers'
+ * the batch; everything else is as the session is set. Batches lie on the session's device: the host moves those of formats
+ * that know host memory alone, and capsules' that lie elsewhere. They come without a schema of their own, with their buffers'
  * sizes, and outlive the stream. */
 
 /* A regular file is mapped, anything else (a named pipe, a device) is read in order. Nobody may shorten a mapped file

@@ -51,6 +51,7 @@ mod kernels;
 pub mod load;
 mod lock_file;
 pub mod metadata;
+mod place;
 mod plugin;
 pub mod policy;
 mod reader;

@@ -314,8 +314,8 @@ typedef struct crossdock_sink {
  * device that it was opened with; all else may be another each time. */
 typedef struct crossdock_call {
   size_t struct_size;
-  /* Where results are to be. A format whose `device_types` leave this device out is
-   * called all the same; its batches stay in host memory, and batches for it are moved there. */
+  /* Where results are to be. A format whose `device_types` leave this device out is called all the same: it gives batches in
+   * host memory, which the host moves to the device, and is given batches that were moved to host memory. */
   crossdock_device device;
   /* Work goes onto this stream. A host's calls name one; NULL is the device's default one, crossdock_memory's `stream_default` of
    * `device`.

@@ -105,6 +105,7 @@ cases! {
     a_source_that_fails_is_heard
     a_source_is_taken_on_failure_too
     capsules_become_batches_in_place
+    capsules_in_host_memory_arrive_on_the_session_s_device
     a_schema_of_the_callers_serves_capsules_without_one
     capsules_are_taken_on_failure_too
     a_file_appears_at_the_end_and_whole
