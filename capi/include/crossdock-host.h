@@ -118,7 +118,8 @@ typedef uint32_t crossdock_candidate_status;
 #define CROSSDOCK_CANDIDATE_REFUSED 1u  /* it failed a check */
 #define CROSSDOCK_CANDIDATE_SHADOWED 2u /* another one of its name comes first */
 
-/* A file that may be a plugin, and what became of it. Texts that are not known are empty. */
+/* A file that may be a plugin, and what became of it. Texts that are not known are empty. `path` is the file's, whatever bytes it
+ * has; messages have it with U+FFFD for those that are not UTF-8. */
 typedef struct crossdock_candidate {
   size_t struct_size;
   crossdock_str path;

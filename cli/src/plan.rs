@@ -1,12 +1,13 @@
 //! `crossdock plan`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use crossdock::ReadOptions;
 use crossdock::convert::{ColumnReport, PlanReport};
-use crossdock::source::Input;
 use serde_json::json;
 
-use super::options::{Work, parse_option, wishes};
+use super::options::{Work, open_input, parse_option, wishes};
 use crate::answer::{Failure, answer};
 use crate::text;
 
@@ -32,7 +33,7 @@ Examples:
 pub struct Plan {
     /// What to read; '-' for standard input
     #[arg(value_name = "IN")]
-    input: String,
+    input: PathBuf,
     #[command(flatten)]
     asked: Asked,
     /// The plugin or format to read with
@@ -68,10 +69,7 @@ struct Asked {
 impl Plan {
     pub fn run(self) -> Result<(), Failure> {
         let (_host, session) = self.work.session()?;
-        let input = match self.input.as_str() {
-            "-" => Input::stdin(session.cancel_flag())?,
-            path => Input::open(path, session.cancel_flag())?,
-        };
+        let input = open_input(&self.input, session.cancel_flag())?;
         let options = wishes(self.from_option);
         let read = ReadOptions { from: self.from, options, ..ReadOptions::default() };
         let (plan, done) = match (self.asked.to, self.asked.via) {

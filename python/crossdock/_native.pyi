@@ -40,7 +40,7 @@ __all__ = [
 
 __version__: str
 
-_Path: TypeAlias = str | os.PathLike[str]
+_Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 _Capsule: TypeAlias = object
 _Progress: TypeAlias = bool | Callable[[int, int], object] | None
 _Key: TypeAlias = str | int

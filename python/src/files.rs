@@ -9,10 +9,11 @@ use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::bytes::{BufferSource, FileSink};
 use crate::errors::usage;
+use crate::path::FsPath;
 use crate::progress::Progress;
 use crate::session::{Shared, with_flag};
 use crate::table::Table;
@@ -26,7 +27,10 @@ enum Given {
 
 /// A path, an object of bytes, or a file object, which is read to its end.
 fn given(source: &Bound<'_, PyAny>) -> PyResult<Given> {
-    if let Ok(path) = source.extract::<PathBuf>() {
+    // Bytes are the content here, and no path.
+    if !source.is_instance_of::<PyBytes>()
+        && let Ok(FsPath(path)) = source.extract()
+    {
         return Ok(Given::Path(path));
     }
     if let Some(read) = source.getattr_opt("read")? {
@@ -113,7 +117,7 @@ pub fn write_ipc(
     form: Option<&str>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    let path = to.extract::<PathBuf>().ok();
+    let path = to.extract().ok().map(|FsPath(path)| path);
     let form = match form {
         Some("file") => IpcForm::File,
         Some("stream") => IpcForm::Stream,

@@ -20,6 +20,7 @@ use crate::dlpack_in::Wishes;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
+use crate::path::FsPath;
 use crate::process::{self, Own};
 use crate::table::Table;
 use crate::warnings;
@@ -94,7 +95,7 @@ impl Session {
         py: Python<'_>,
         device: &str,
         memory: Option<&Bound<'_, PyAny>>,
-        plugins: Option<Vec<PathBuf>>,
+        plugins: Option<Vec<FsPath>>,
         validate: Option<&str>,
         threads: Option<usize>,
     ) -> PyResult<Self> {
@@ -109,7 +110,8 @@ impl Session {
         if threads == Some(0) {
             return Err(usage("threads=0: expected at least 1"));
         }
-        let search = search(py, plugins.unwrap_or_default())?;
+        let plugins = plugins.into_iter().flatten().map(|FsPath(path)| path);
+        let search = search(py, plugins.collect())?;
         warnings::listen();
         let session = detached(py, move || {
             let policy = Policy::usual().map_err(crossdock::Error::from)?;
@@ -246,14 +248,14 @@ impl Session {
     fn read(
         &self,
         py: Python<'_>,
-        path: PathBuf,
+        path: FsPath,
         format: Option<String>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::files::options(options.as_ref())?;
-        crate::files::read(py, &self.shared()?, path, format, map, progress, options)
+        crate::files::read(py, &self.shared()?, path.0, format, map, progress, options)
     }
 
     /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h

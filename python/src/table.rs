@@ -1,6 +1,5 @@
 //! `Table`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow_schema::DataType;
@@ -14,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
 use crate::errors::{OrRaise, Undisturbed};
+use crate::path::FsPath;
 use crate::process::Own;
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
@@ -259,13 +259,13 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        path: PathBuf,
+        path: FsPath,
         format: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let options = crate::files::options(options.as_ref())?;
-        crate::files::write(py, self.table()?, self.shared()?, path, format, progress, options)
+        crate::files::write(py, self.table()?, self.shared()?, path.0, format, progress, options)
     }
 
     /// The same as a `pyarrow.Table`, in host memory.

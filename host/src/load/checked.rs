@@ -1,5 +1,6 @@
 //! Between the last check and the first line of a plugin's code.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crossdock_isolation::Isolated;
@@ -17,6 +18,11 @@ use crate::refusal::{Refusal, Refused};
 pub trait Load: Send + Sync {
     /// For messages: a path, or the name of a linked-in plugin.
     fn who(&self) -> String;
+
+    /// Its file, where it is one that this process opens.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
 
     /// All checks that need none of its code.
     ///

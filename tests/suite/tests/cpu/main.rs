@@ -7,6 +7,7 @@ mod failures;
 mod garbage;
 mod lifetimes;
 mod linked;
+mod names;
 mod panics;
 mod plugin_page;
 mod recognition;
