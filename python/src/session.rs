@@ -13,6 +13,7 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
+use crate::arrow_in::Names;
 use crate::column::Column;
 use crate::device;
 use crate::dlpack_formats::Formats;
@@ -178,15 +179,17 @@ impl Session {
     /// where none of them changes, and anything else that differs is a UsageError. as_column: True for a column, False for a
     /// table; None: arrays that are no structs are a column, and structs are where one of them is null, where they have an
     /// extension type, where `obj` is an array (its class has `type` or `dtype`, and neither `columns`, `column_names` nor
-    /// `num_columns`), or where their type has a name and may be null.
-    #[pyo3(signature = (obj, schema=None, *, as_column=None))]
+    /// `num_columns`), or where their type has a name and may be null. names: "strict" refuses names of columns that are not UTF-8;
+    /// "replace" has U+FFFD for what is not, with a warning for each.
+    #[pyo3(signature = (obj, schema=None, *, as_column=None, names="strict"))]
     fn from_arrow<'py>(
         &self,
         obj: &Bound<'py, PyAny>,
         schema: Option<&Bound<'py, PyAny>>,
         as_column: Option<bool>,
+        names: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column)
+        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column, Names::of(names)?)
     }
 
     /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
@@ -214,15 +217,17 @@ impl Session {
     }
 
     /// A table or a column of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives. Structs are a column
-    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null.
-    #[pyo3(signature = (schema, array, *, as_column=None))]
+    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null. names: as for
+    /// `from_arrow`.
+    #[pyo3(signature = (schema, array, *, as_column=None, names="strict"))]
     fn from_capsules<'py>(
         &self,
         schema: &Bound<'py, PyAny>,
         array: &Bound<'py, PyAny>,
         as_column: Option<bool>,
+        names: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column)
+        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column, Names::of(names)?)
     }
 
     /// A column of any array that speaks Vortex's protocol, decoded by the plugins that the session has for its encodings.
