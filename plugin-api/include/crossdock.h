@@ -325,7 +325,7 @@ typedef struct crossdock_call {
   crossdock_stream* stream;
   /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
   const uint32_t* cancel;
-  /* [any-thread] bytes done so far; total 0 if unknown. May be NULL. */
+  /* [any-thread] bytes done so far; total 0 if unknown. A stream's end says how many were used. May be NULL. */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
   /* How many bytes this call should keep in flight at most; 0: no wish. The session's limit is enforced elsewhere. */

@@ -241,7 +241,8 @@ impl Session {
         crate::encoded::encoded(py, &self.shared()?, obj)
     }
 
-    /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end. A file is mapped where that saves a
+    /// An Arrow IPC file or stream: a path, bytes-like, or a file object. Such a one is read to its end, and stands after what
+    /// belongs to the table afterwards where it can seek. A file is mapped where that saves a
     /// copy: with `map=False` it is read instead.
     #[pyo3(signature = (source, *, map=true))]
     fn read_ipc(&self, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {

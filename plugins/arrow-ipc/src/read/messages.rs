@@ -292,6 +292,15 @@ impl Messages {
         }
     }
 
+    /// After the end: how many bytes were used. Those that are left over are not.
+    pub fn used_bytes(&self) -> u64 {
+        match self {
+            Self::Stream { position, .. } => *position,
+            Self::File { file, .. } => file.len(),
+            Self::Pipe(pipe) => pipe.used_bytes(),
+        }
+    }
+
     /// Bytes in all; 0 if unknown.
     pub fn total_bytes(&self) -> u64 {
         match self {

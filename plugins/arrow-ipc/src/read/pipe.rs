@@ -2,6 +2,8 @@
 //! and not when the next one is.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,12 +39,16 @@ pub struct Pipe {
     messages: Option<Receiver<Result<Option<Arrived>>>>,
     thread: JoinHandle<()>,
     ended: bool,
+    /// Bytes that were used, once it has ended.
+    used: Arc<AtomicU64>,
 }
 
 struct Reader {
     source: Source,
     /// Bytes that were used so far.
     position: u64,
+    /// The same for those who listen, at the end.
+    used: Arc<AtomicU64>,
     /// Bytes from there on that were looked at.
     ahead: Vec<u8>,
     /// Where the message begins that is being read.
@@ -80,6 +86,7 @@ pub fn open(
     let mut reader = Reader {
         source,
         position: 0,
+        used: Arc::default(),
         ahead: Vec::new(),
         begin: 0,
         file: None,
@@ -128,17 +135,23 @@ pub fn open(
         reader.held.missing = schema.dictionaries()?.into_keys().collect();
     }
     reader.file = is_file.then(|| InOrder::new(schema.clone(), has_markers));
+    let used = reader.used.clone();
     let (send, messages) = sync_channel(0);
     let thread =
         std::thread::Builder::new()
             .name("arrow-ipc-pipe".into())
             .spawn(move || reader.run(&send))
             .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
-    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false });
+    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false, used });
     Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file, leaves_metadata })
 }
 
 impl Pipe {
+    /// After the end: how many bytes were used.
+    pub fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// The next message, [`Next::NotYet`] if it does not come at once, or with `wait` within a moment.
     pub fn next(&mut self, wait: bool) -> Result<Next> {
         if self.ended {
@@ -202,6 +215,9 @@ impl Reader {
         loop {
             let next = self.next();
             let last = !matches!(next, Ok(Some(_)));
+            if last {
+                self.used.store(self.position, Ordering::Relaxed);
+            }
             let next = next.map_err(|e| e.context(format_args!("at byte {}", self.begin)));
             if send.send(next).is_err() || last {
                 return;

@@ -248,7 +248,7 @@ impl Reader {
             match self.under_way.pop_front() {
                 None => {
                     self.warn_of_left_over();
-                    call.progress(self.messages.total_bytes(), self.messages.total_bytes());
+                    call.progress(self.messages.used_bytes(), self.messages.total_bytes());
                     return Ok(None);
                 }
                 Some(UnderWay::Failed(error)) => return Err(error),
