@@ -12,7 +12,8 @@ use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
-use super::footer_check::{InOrder, unlisted};
+use super::footer_check::{InOrder, OTHER_SCHEMA, unlisted};
+use super::held::Held;
 use super::messages::{
     Arrived, MOST_MARKERS, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours,
 };
@@ -21,7 +22,7 @@ use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
     MOST_HEAD_BYTES, Prefix,
 };
-use crate::wire::{self, Footer, Header, Message, footer};
+use crate::wire::{self, Footer, Message, footer};
 
 /// How long one waits before asking again whether to go on.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -61,17 +62,6 @@ struct Reader {
     /// Where bodies are put: host memory, pinned if they go on to another device.
     stream: Stream,
     pinned: bool,
-}
-
-/// Batches of a file whose dictionaries come after them.
-struct Held {
-    /// Dictionaries that have not come.
-    missing: HashSet<i64>,
-    batches: VecDeque<Arrived>,
-    bytes: u64,
-    /// From so many bytes on batches are handed out nevertheless: they may need no dictionary.
-    most_bytes: u64,
-    has_ended: bool,
 }
 
 /// Opens a pipe whose batches will be on `device`.
@@ -143,7 +133,14 @@ pub fn open(
             .spawn(move || reader.run(&send))
             .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
     let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false, used });
-    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file, leaves_metadata })
+    Ok(Opened {
+        schema,
+        footer_metadata: Vec::new(),
+        messages,
+        is_file,
+        leaves_metadata,
+        footer_differs: false,
+    })
 }
 
 impl Pipe {
@@ -184,27 +181,6 @@ impl Drop for Pipe {
         let begin = Instant::now();
         while !self.thread.is_finished() && begin.elapsed() < FAREWELL {
             std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Held {
-    /// Gives a message back unless it is to wait.
-    fn add(&mut self, arrived: Arrived) -> Option<Arrived> {
-        match arrived.message.header {
-            Header::Dictionary { id, .. } => {
-                self.missing.remove(&id);
-                Some(arrived)
-            }
-            Header::Batch(_) if !self.missing.is_empty() => {
-                self.bytes = self.bytes.saturating_add(arrived.body.len());
-                self.batches.push_back(arrived);
-                if self.bytes > self.most_bytes {
-                    self.missing.clear();
-                }
-                None
-            }
-            _ => Some(arrived),
         }
     }
 }
@@ -318,6 +294,10 @@ impl Reader {
                         "it is truncated: {n} bytes where a message should begin"
                     )));
                 }
+            }
+            if word == [0; 4] && self.file.as_ref().is_some_and(|file| file.has_markers) {
+                // Padding between two messages.
+                continue;
             }
             if let Some(message) = self.message_after(word)? {
                 if is_first {
@@ -482,6 +462,9 @@ impl Reader {
 
     /// What a footer has besides comes too late.
     fn warn_of(&self, footer: &Footer) {
+        if self.file.as_ref().is_some_and(|file| file.differs(footer)) {
+            (self.warn)(&format!("'{}': {OTHER_SCHEMA}", self.source.name()));
+        }
         if footer.metadata.is_empty() {
             return;
         }
