@@ -12,6 +12,7 @@ mod call;
 mod cast;
 mod check;
 mod concatenate;
+mod decode_dictionary;
 mod equal;
 mod host;
 pub mod layout;
@@ -30,12 +31,13 @@ pub use batch::DeviceBatch;
 pub use c::{
     ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array, check_ends,
     export_array, export_batch, export_device_array, export_field, export_plain, export_schema, import_array,
-    import_batch, import_device_array, import_field, import_field_ref, import_result, import_schema,
-    import_schema_ref, on_cpu, plain_values,
+    import_batch, import_device_array, import_field, import_field_ref, import_field_replacing, import_result,
+    import_schema, import_schema_ref, on_cpu, plain_values,
 };
 pub use call::call_stream;
 pub use cast::{cast, is_cast};
 pub use crossdock_plugin_api::{Device, Error, Result};
+pub use decode_dictionary::{decode_dictionary, decoded_field};
 pub use equal::{equal, first_difference};
 pub use layout::{BufferKind, Layout};
 pub use nullability::{check_nullability, forbidden_nulls};

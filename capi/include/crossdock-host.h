@@ -118,7 +118,8 @@ typedef uint32_t crossdock_candidate_status;
 #define CROSSDOCK_CANDIDATE_REFUSED 1u  /* it failed a check */
 #define CROSSDOCK_CANDIDATE_SHADOWED 2u /* another one of its name comes first */
 
-/* A file that may be a plugin, and what became of it. Texts that are not known are empty. */
+/* A file that may be a plugin, and what became of it. Texts that are not known are empty. `path` is the file's, whatever bytes it
+ * has; messages have it with U+FFFD for those that are not UTF-8. */
 typedef struct crossdock_candidate {
   size_t struct_size;
   crossdock_str path;
@@ -235,7 +236,8 @@ typedef struct crossdock_read_settings {
 } crossdock_read_settings;
 
 /* Reading gives a batch stream. Its `get_next` also takes NULL as the call: of a call only `cancel` is looked at, before
- * the batch; everything else is as the session is set. Batches come without a schema of their own, with their buffers'
+ * the batch; everything else is as the session is set. Batches lie on the session's device: the host moves those of formats
+ * that know host memory alone, and capsules' that lie elsewhere. They come without a schema of their own, with their buffers'
  * sizes, and outlive the stream. */
 
 /* A regular file is mapped, anything else (a named pipe, a device) is read in order. Nobody may shorten a mapped file

@@ -1,7 +1,9 @@
 //! `crossdock_host_candidates`: what was found, and what became of it.
 
+use std::os::unix::ffi::OsStrExt;
+
 use crossdock::discovery::Candidate as Found;
-use crossdock::load::{FAILED, Refusal, Refused, inspect};
+use crossdock::load::{FAILED, Refusal, Refused};
 use crossdock::metadata::Metadata;
 use crossdock::{Error as HostError, Session};
 use crossdock_plugin_api::{Error, Owned, Result, abi as api};
@@ -66,7 +68,10 @@ fn list(handle: &HostHandle, load: bool) -> Result<Owned<Candidates>> {
 fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate {
     let mut row = Candidate {
         struct_size: size_of::<Candidate>(),
-        path: texts.keep(&found.who()),
+        path: match found.path() {
+            Some(path) => texts.keep_bytes(path.as_os_str().as_bytes()),
+            None => texts.keep(&found.who()),
+        },
         origin: texts.keep(&found.origin.to_string()),
         status: CANDIDATE_CHOSEN,
         ..Candidate::default()
@@ -86,7 +91,7 @@ fn row(found: &Found, session: Option<&Session>, texts: &mut Texts) -> Candidate
         }
         Err(refused) => {
             // It may say who it is, refused or not.
-            if let Ok(says) = inspect(found.who()) {
+            if let Some(says) = found.inspect() {
                 describe(&mut row, &says.metadata, texts);
             }
             refuse(&mut row, refused, texts);

@@ -12,7 +12,12 @@ pub struct Texts(Vec<CString>);
 impl Texts {
     /// Keeps a text; what points at it lives as long as `self`.
     pub fn keep(&mut self, text: &str) -> api::Str {
-        let text = CString::new(text.replace('\0', "")).unwrap_or_default();
+        self.keep_bytes(text.replace('\0', "").as_bytes())
+    }
+
+    /// Keeps bytes without a NUL, such as a path's.
+    pub fn keep_bytes(&mut self, bytes: &[u8]) -> api::Str {
+        let text = CString::new(bytes).unwrap_or_default();
         let str = api::Str { data: text.as_ptr(), bytes: text.count_bytes() };
         self.0.push(text);
         str

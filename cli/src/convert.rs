@@ -1,16 +1,16 @@
 //! `crossdock convert`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use crossdock::convert::{Report, Stage};
 use crossdock::memory::Leak;
 use crossdock::sink::Output;
-use crossdock::source::Input;
 use crossdock::{Host, Session};
 use serde_json::json;
 
-use super::options::{Work, parse_option, wishes};
+use super::options::{Work, is_standard, open_input, parse_option, wishes};
 use super::terminal::{self, Progress, complain};
 use crate::answer::{Failure, answer};
 use crate::{cut_short, text};
@@ -59,10 +59,10 @@ Examples:
 pub struct Convert {
     /// What to read; '-' for standard input
     #[arg(value_name = "IN")]
-    input: String,
+    input: PathBuf,
     /// What to write; '-' for standard output
     #[arg(value_name = "OUT")]
-    output: String,
+    output: PathBuf,
     /// The plugin or format to read with
     #[arg(long, value_name = "PLUGIN")]
     from: Option<String>,
@@ -106,7 +106,7 @@ pub struct Convert {
 impl Convert {
     pub fn run(self) -> Result<(), Failure> {
         let (host, session) = self.work.session()?;
-        let to_stdout = self.output == "-";
+        let to_stdout = is_standard(&self.output);
         let (json, quiet) = (self.json, self.quiet);
         let result = self.convert(&session);
         drop(session);
@@ -129,14 +129,11 @@ impl Convert {
 
     fn convert(self, session: &Session) -> Result<Report, Failure> {
         let cancel = session.cancel_flag().clone();
-        let input = match self.input.as_str() {
-            "-" => Input::stdin(&cancel)?,
-            path => Input::open(path, &cancel)?,
-        };
+        let input = open_input(&self.input, &cancel)?;
         let input = if self.no_map { input.without_mapping() } else { input };
-        let output = match self.output.as_str() {
-            "-" => Output::stdout(&cancel)?,
-            path => Output::create(path, &cancel)?,
+        let output = match is_standard(&self.output) {
+            true => Output::stdout(&cancel)?,
+            false => Output::create(&self.output, &cancel)?,
         };
         if let Some(path) = output.unfinished() {
             cut_short::removes(path);

@@ -54,10 +54,10 @@ impl Lock {
     fn find(&self, policy: Policy) -> Result<Vec<Locked>> {
         let host = self.plugins.host(policy).build()?;
         let policy = host.catalog().policy();
-        let lock = |path: String| {
-            let plugin = crossdock::load::PluginFile::under(&path, policy.clone());
+        let lock = |path: &Path| {
+            let plugin = crossdock::load::PluginFile::under(path, policy.clone());
             let inspection = plugin.inspect().map_err(|refused| Error::Refused(refused.into()))?;
-            let file = Path::new(&path).file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Ok(Locked {
                 name: inspection.metadata.name,
                 version: inspection.metadata.version,
@@ -65,7 +65,7 @@ impl Lock {
                 sha256: inspection.fingerprint.sha256,
             })
         };
-        host.catalog().chosen().map(|(candidate, _)| lock(candidate.who())).collect()
+        host.catalog().chosen().filter_map(|(candidate, _)| candidate.path()).map(lock).collect()
     }
 }
 

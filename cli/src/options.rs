@@ -1,12 +1,13 @@
 //! Options that several commands share.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use crossdock::api::{CancelFlag, Device, Options, Validate};
 use crossdock::discovery::Search;
 use crossdock::isolation::Which;
 use crossdock::memory::{Backend, BackendBuilder};
+use crossdock::source::Input;
 use crossdock::{
     Error, Host, HostBuilder, Policy, Result, Session, parse_bytes, refuse_if_privileged,
     trace_from_environment, trace_to,
@@ -82,6 +83,16 @@ pub struct Work {
     /// How closely to look at what comes in [default: full for files and streams, layout within the process]
     #[arg(long, value_enum, value_name = "LEVEL")]
     pub validate: Option<Level>,
+}
+
+/// Whether a path stands for standard input or output.
+pub fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// What is to be read: a file whatever bytes its name has, or standard input.
+pub fn open_input(path: &Path, cancel: &CancelFlag) -> Result<Input> {
+    if is_standard(path) { Input::stdin(cancel) } else { Input::open(path, cancel) }
 }
 
 /// KEY=VALUE.

@@ -1,12 +1,13 @@
 //! `crossdock plan`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use crossdock::ReadOptions;
 use crossdock::convert::{ColumnReport, PlanReport};
-use crossdock::source::Input;
 use serde_json::json;
 
-use super::options::{Work, parse_option, wishes};
+use super::options::{Work, open_input, parse_option, wishes};
 use crate::answer::{Failure, answer};
 use crate::text;
 
@@ -14,8 +15,12 @@ use crate::text;
 #[command(after_help = "\
 The input is read to its end, for the bytes of each column.
 
-Example:
+--to asks what writing would do to each column; --via what convert --via would: the batches go out and come back in, and a
+column that would not come back as it was is unsupported.
+
+Examples:
   crossdock plan flights.arrow --to arrow-c-device
+  crossdock plan flights.arrow --via dlpack --via-option nulls=mask
 
 --json prints one object:
   plugin, format, from   who would write, as what, and the device where batches would come from
@@ -28,10 +33,9 @@ Example:
 pub struct Plan {
     /// What to read; '-' for standard input
     #[arg(value_name = "IN")]
-    input: String,
-    /// The plugin or format that would write
-    #[arg(long, value_name = "PLUGIN")]
-    to: String,
+    input: PathBuf,
+    #[command(flatten)]
+    asked: Asked,
     /// The plugin or format to read with
     #[arg(long, value_name = "PLUGIN")]
     from: Option<String>,
@@ -39,8 +43,11 @@ pub struct Plan {
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
     from_option: Vec<(String, String)>,
     /// What the format that would write understands
-    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option, requires = "to")]
     to_option: Vec<(String, String)>,
+    /// What the format that batches would be sent through understands
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_option, requires = "via")]
+    via_option: Vec<(String, String)>,
     #[command(flatten)]
     work: Work,
     /// Prints the plan as JSON
@@ -48,21 +55,37 @@ pub struct Plan {
     json: bool,
 }
 
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct Asked {
+    /// The plugin or format that would write
+    #[arg(long, value_name = "PLUGIN")]
+    to: Option<String>,
+    /// The plugin or format that batches would be sent through
+    #[arg(long, value_name = "PLUGIN")]
+    via: Option<String>,
+}
+
 impl Plan {
     pub fn run(self) -> Result<(), Failure> {
         let (_host, session) = self.work.session()?;
-        let input = match self.input.as_str() {
-            "-" => Input::stdin(session.cancel_flag())?,
-            path => Input::open(path, session.cancel_flag())?,
-        };
+        let input = open_input(&self.input, session.cancel_flag())?;
         let options = wishes(self.from_option);
         let read = ReadOptions { from: self.from, options, ..ReadOptions::default() };
-        let plan = session.plan(input, &read, &self.to, &wishes(self.to_option))?;
-        answer(&if self.json { json_plan(&plan).to_string() } else { table(&plan) })
+        let (plan, done) = match (self.asked.to, self.asked.via) {
+            (_, Some(via)) => {
+                (session.plan_via(input, &read, &via, &wishes(self.via_option))?, "sent through")
+            }
+            (to, None) => {
+                let to = to.unwrap_or_default();
+                (session.plan(input, &read, &to, &wishes(self.to_option))?, "written as")
+            }
+        };
+        answer(&if self.json { json_plan(&plan).to_string() } else { table(&plan, done) })
     }
 }
 
-fn table(plan: &PlanReport) -> String {
+fn table(plan: &PlanReport, done: &str) -> String {
     let row = |column: &ColumnReport| {
         vec![
             column.name.clone(),
@@ -76,7 +99,7 @@ fn table(plan: &PlanReport) -> String {
     let rows: Vec<_> = plan.columns.iter().map(row).collect();
     let table = text::table(&["column", "type", "bytes", "verdict", "to", "reason"], &rows, &["bytes"]);
     format!(
-        "{} rows in {} batches on {}, written as {} by {}: {} to be moved\n{table}",
+        "{} rows in {} batches on {}, {done} {} by {}: {} to be moved\n{table}",
         text::count(plan.rows),
         text::count(plan.batches),
         plan.from,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crossdock_isolation::Environment;
 
-use crate::load::{Handed, LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
+use crate::load::{Handed, Inspection, LinkedPlugin, Load, Loaded, PluginFile, Refusal, Refused};
 use crate::metadata::Metadata;
 use crate::policy::Policy;
 
@@ -59,6 +59,16 @@ impl Candidate {
     /// Its path, or a linked-in plugin's name.
     pub fn who(&self) -> String {
         self.loader.who()
+    }
+
+    /// Its file, unless it is linked in.
+    pub fn path(&self) -> Option<&Path> {
+        self.loader.path()
+    }
+
+    /// What its file says of itself, used or not, where there is one and it says anything.
+    pub fn inspect(&self) -> Option<Inspection> {
+        crate::load::inspect(self.path()?).ok()
     }
 
     /// Why it is not used, if it was given by its path: what a caller names must not be skipped in silence.

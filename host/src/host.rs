@@ -97,7 +97,7 @@ impl Host {
     fn unknown(&self, name: &str) -> Error {
         let refused = self.0.catalog.candidates.iter().find_map(|candidate| {
             let refused = candidate.metadata.as_ref().err()?;
-            let says = crate::load::inspect(candidate.who()).ok()?;
+            let says = candidate.inspect()?;
             (says.metadata.name == name).then(|| refused.clone())
         });
         if let Some(refused) = refused {
@@ -119,7 +119,7 @@ impl Host {
         self.0.catalog.candidates.iter().filter(|candidate| candidate.origin != Origin::Linked).any(
             |candidate| match &candidate.metadata {
                 Ok(metadata) => metadata.name == name,
-                Err(_) => crate::load::inspect(candidate.who()).is_ok_and(|says| says.metadata.name == name),
+                Err(_) => candidate.inspect().is_some_and(|says| says.metadata.name == name),
             },
         )
     }

@@ -53,6 +53,7 @@ pub mod load;
 mod lock_file;
 pub mod metadata;
 mod outside;
+mod place;
 mod plugin;
 pub mod policy;
 mod reader;

@@ -11,6 +11,7 @@ use crossdock_plugin_api::{
 
 use crate::error::{Error, Result};
 use crate::outside;
+use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Registry, Way};
 use crate::session::Session;
@@ -182,13 +183,26 @@ impl Reader {
         &self.format
     }
 
-    /// The next batch, `None` at the end. Its layout has been checked, and its contents as the session says. After a failure there
-    /// is none: what would come then may not be what comes next.
+    /// The next batch, on the session's device, `None` at the end. Its layout has been checked, and its contents as the session
+    /// says. After a failure there is none: what would come then may not be what comes next.
     ///
     /// # Errors
     /// What the plugin says, or what is wrong with what it gave. [`Error::Cancelled`] of a session leaves the reader as it was.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<DeviceBatch>> {
+        let Some(batch) = self.next_as_given()? else { return Ok(None) };
+        self.place(batch).map(Some)
+    }
+
+    /// A batch as it was given, on the session's device.
+    pub(crate) fn place(&mut self, batch: DeviceBatch) -> Result<DeviceBatch> {
+        let placed = move_batch(&self.session, batch, self.session.device());
+        self.note_failure(&placed);
+        placed
+    }
+
+    /// The same where the plugin gave it: formats that know host memory alone give batches there.
+    pub(crate) fn next_as_given(&mut self) -> Result<Option<DeviceBatch>> {
         self.session.check_cancelled()?;
         if let Some(failed) = &self.failed {
             let again = ApiError::new(failed.code(), failed.message()).context("it has failed before");
@@ -199,8 +213,12 @@ impl Reader {
         }
         let next = self.next_of_stream();
         self.ended = matches!(next, Ok(None));
-        self.failed = next.as_ref().err().map(|error| ApiError::new(error.code(), error.one_line()));
+        self.note_failure(&next);
         next
+    }
+
+    fn note_failure<T>(&mut self, next: &Result<T>) {
+        self.failed = next.as_ref().err().map(|error| ApiError::new(error.code(), error.one_line()));
     }
 
     fn next_of_stream(&mut self) -> Result<Option<DeviceBatch>> {

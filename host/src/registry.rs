@@ -160,20 +160,20 @@ impl<'a> Registry<'a> {
         })
     }
 
-    /// A format that a plugin both writes and reads: one of capsules for the device, else one of bytes, to which the host
-    /// moves batches.
+    /// A format that a plugin both writes and reads: one of capsules for the device, else one of bytes, else one of capsules
+    /// for other devices, to and from which the host moves batches.
     pub fn choose_via(&self, wanted: &str, device_type: i32) -> Result<Choice> {
         let named = self.named(wanted, Way::Out, "--via")?;
         let both = |c: &&Choice, kind: fn(&Format) -> bool| {
             let back = c.plugin.importer_formats().iter().find(|f| f.name == c.format.name);
             kind(&c.format) && back.is_some_and(kind)
         };
-        let capsules =
-            named.iter().find(|c| c.format.takes(device_type) && both(c, |f| !f.capsules.is_empty()));
-        capsules.or_else(|| named.iter().find(|c| both(c, |f| f.bytes))).cloned().ok_or_else(|| {
-            Error::usage(format!(
-                "--via {wanted}: it has no format that it both writes and reads on this device"
-            ))
+        let capsules = || named.iter().filter(|c| both(c, |f| !f.capsules.is_empty()));
+        let here = capsules().find(|c| c.format.takes(device_type));
+        let found =
+            here.or_else(|| named.iter().find(|c| both(c, |f| f.bytes))).or_else(|| capsules().next());
+        found.cloned().ok_or_else(|| {
+            Error::usage(format!("--via {wanted}: it has no format that it both writes and reads"))
         })
     }
 

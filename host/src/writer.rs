@@ -9,6 +9,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::error::{Error, Result};
+use crate::place::move_batch;
 use crate::plugin::Plugin;
 use crate::registry::{Choice, Way};
 use crate::session::Session;
@@ -78,8 +79,18 @@ impl Session {
         from: Device,
         options: &Options,
     ) -> Result<Vec<ColumnPlan>> {
-        let Choice { plugin, format } =
-            self.choose(Some(to), |registry| registry.choose_export(to, from.r#type))?;
+        let choice = self.choose(Some(to), |registry| registry.choose_export(to, from.r#type))?;
+        self.plan_columns_of(&choice, schema, from, options)
+    }
+
+    /// The same of a format that was chosen.
+    pub(crate) fn plan_columns_of(
+        &self,
+        Choice { plugin, format }: &Choice,
+        schema: &SchemaRef,
+        from: Device,
+        options: &Options,
+    ) -> Result<Vec<ColumnPlan>> {
         let failed = |error| plugin.failed(format!("plan for {}", format.name), error);
         let raw = export_schema(schema).map_err(failed)?;
         let call = self.call_for_structs();
@@ -150,9 +161,7 @@ impl Writer {
                 batch.device()
             )));
         }
-        batch.move_to(self.session.stream(), Device::CPU).map_err(|error| {
-            Error::data(format!("cannot move a batch from {} to {}", batch.device(), Device::CPU), error)
-        })
+        move_batch(&self.session, batch, Device::CPU)
     }
 
     /// Writes a batch of the schema; what it became, where the format is one of capsules.

@@ -314,8 +314,8 @@ typedef struct crossdock_sink {
  * device that it was opened with; all else may be another each time. */
 typedef struct crossdock_call {
   size_t struct_size;
-  /* Where results are to be. A format whose `device_types` leave this device out is
-   * called all the same; its batches stay in host memory, and batches for it are moved there. */
+  /* Where results are to be. A format whose `device_types` leave this device out is called all the same: it gives batches in
+   * host memory, which the host moves to the device, and is given batches that were moved to host memory. */
   crossdock_device device;
   /* Work goes onto this stream. A host's calls name one; NULL is the device's default one, crossdock_memory's `stream_default` of
    * `device`.
@@ -325,7 +325,7 @@ typedef struct crossdock_call {
   crossdock_stream* stream;
   /* Read it (atomically) at least once a batch or 100 ms; non-zero: stop and return CROSSDOCK_CANCELLED. May be NULL. */
   const uint32_t* cancel;
-  /* [any-thread] bytes done so far; total 0 if unknown. May be NULL. */
+  /* [any-thread] bytes done so far; total 0 if unknown. A stream's end says how many were used. May be NULL. */
   void (*progress)(void* progress_data, uint64_t bytes_done, uint64_t bytes_total);
   void* progress_data;
   /* How many bytes this call should keep in flight at most; 0: no wish. The session's limit is enforced elsewhere. */

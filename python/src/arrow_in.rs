@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field as ArrowField, Schema as ArrowSchema, SchemaRef};
 use crossdock::{Error, Result, Session, Table as HostTable};
-use crossdock_arrays::{Arrays, DataStream, DeviceStream, import_field, on_cpu};
+use crossdock_arrays::{Arrays, DataStream, DeviceStream, import_field, import_field_replacing, on_cpu};
 use crossdock_plugin_api::{Owned, abi};
 use pyo3::exceptions::{PyException, PyTypeError};
 use pyo3::prelude::*;
@@ -52,7 +52,40 @@ struct Expected {
     structs: Option<Structs>,
     /// The schema of the table, or of a column's field alone, that it has to be.
     schema: Option<SchemaRef>,
+    names: Names,
     who: &'static str,
+}
+
+/// What becomes of names of columns and fields that are not UTF-8.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Names {
+    /// They are an error.
+    Strict,
+    /// They get U+FFFD for what is not UTF-8, with a warning.
+    Replace,
+}
+
+impl Names {
+    pub fn of(names: &str) -> PyResult<Self> {
+        match names {
+            "strict" => Ok(Self::Strict),
+            "replace" => Ok(Self::Replace),
+            other => Err(usage(format!("names={other:?}: expected \"strict\" or \"replace\""))),
+        }
+    }
+
+    fn field(self, schema: &Owned<abi::ArrowSchema>) -> PyResult<ArrowField> {
+        if self == Self::Strict {
+            return import_field(schema).or_raise();
+        }
+        let (field, replaced) = import_field_replacing(schema).or_raise()?;
+        for path in replaced.iter().map(|path| crossdock::printable(path)) {
+            tracing::warn!(
+                "column '{path}': its name is not UTF-8, and U+FFFD stands for each part that is not"
+            );
+        }
+        Ok(field)
+    }
 }
 
 /// Asks `obj` for the best that it speaks.
@@ -61,6 +94,7 @@ pub fn from_arrow<'py>(
     obj: &Bound<'py, PyAny>,
     schema: Option<&Bound<'py, PyAny>>,
     as_column: Option<bool>,
+    names: Names,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _call = begin(obj.py());
     let wanted = schema.map(Wanted::of).transpose()?;
@@ -80,6 +114,7 @@ pub fn from_arrow<'py>(
         as_column,
         structs: structs_of(obj)?,
         schema: wanted.as_ref().map(|wanted| wanted.schema.clone()),
+        names,
         who: "from_arrow",
     };
     for protocol in PROTOCOLS {
@@ -113,9 +148,10 @@ pub fn from_capsules<'py>(
     schema: &Bound<'py, PyAny>,
     array: &Bound<'py, PyAny>,
     as_column: Option<bool>,
+    names: Names,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _call = begin(schema.py());
-    let expected = Expected { as_column, structs: None, schema: None, who: "from_capsules" };
+    let expected = Expected { as_column, structs: None, schema: None, names, who: "from_capsules" };
     pair_of(shared, schema, array, "from_capsules", &expected)
 }
 
@@ -227,7 +263,7 @@ fn of_arrays<'py>(
     arrays: &mut dyn Arrays,
     expected: &Expected,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let field = import_field(schema).or_raise()?;
+    let field = expected.names.field(schema)?;
     let structs = expected.structs(&field)?;
     let session = &shared.session;
     let (table, is_column) = detached(py, || {

@@ -156,6 +156,13 @@ impl Column {
         self.with(combined(py, self.table()?)?)
     }
 
+    /// The values that its keys stand for, where it is; a UsageError where it is not dictionary-encoded. Values that are
+    /// dictionary-encoded themselves stay so.
+    fn decode_dictionary(&self, py: Python<'_>) -> PyResult<Self> {
+        let table = self.table()?;
+        self.with(detached(py, || table.decode_dictionaries(&[0]))?)
+    }
+
     /// `length` values from `offset` on, fewer where it ends; nothing is copied.
     #[pyo3(signature = (offset, length=None))]
     fn slice(&self, offset: u64, length: Option<u64>) -> PyResult<Self> {

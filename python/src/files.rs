@@ -1,6 +1,7 @@
 //! Tables from and to files, file objects and bytes.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use crossdock::sink::Output;
@@ -9,10 +10,11 @@ use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
 use crate::bytes::{BufferSource, FileSink};
 use crate::errors::usage;
+use crate::path::FsPath;
 use crate::process::begin;
 use crate::progress::Progress;
 use crate::session::{Shared, with_flag};
@@ -20,19 +22,34 @@ use crate::table::Table;
 use crate::work::{LONG_BYTES, detached, interruptible};
 
 /// Where `read_ipc` reads.
-enum Given {
+enum Given<'py> {
     Path(PathBuf),
     Bytes(BufferSource),
+    /// A file object, with what it has from where it stood on; and that place, if it can go back there.
+    Object {
+        bytes: BufferSource,
+        object: Bound<'py, PyAny>,
+        start: Option<u64>,
+    },
 }
 
 /// A path, an object of bytes, or a file object, which is read to its end.
-fn given(source: &Bound<'_, PyAny>) -> PyResult<Given> {
+fn given<'py>(source: &Bound<'py, PyAny>) -> PyResult<Given<'py>> {
     let _call = begin(source.py());
-    if let Ok(path) = source.extract::<PathBuf>() {
+    // Bytes are the content here, and no path.
+    if !source.is_instance_of::<PyBytes>()
+        && let Ok(FsPath(path)) = source.extract()
+    {
         return Ok(Given::Path(path));
     }
     if let Some(read) = source.getattr_opt("read")? {
-        return Ok(Given::Bytes(BufferSource::new(&read.call0()?)?));
+        let is_seekable = match source.getattr_opt("seekable")? {
+            Some(seekable) => seekable.call0()?.is_truthy()?,
+            None => false,
+        };
+        let start = if is_seekable { Some(source.call_method0("tell")?.extract()?) } else { None };
+        let bytes = BufferSource::new(&read.call0()?)?;
+        return Ok(Given::Object { bytes, object: source.clone(), start });
     }
     BufferSource::new(source).map(Given::Bytes).map_err(|_| {
         let kind = source.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
@@ -52,6 +69,20 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> P
         Given::Bytes(source) => {
             let input = Input::Bytes(Arc::new(source));
             detached(py, || HostTable::from_ipc_input(&session, input))
+        }
+        Given::Object { bytes, object, start } => {
+            let used = Arc::new(AtomicU64::new(0));
+            let heard = used.clone();
+            let listener = move |done, _| heard.store(done, Ordering::Relaxed);
+            let input = Input::Bytes(Arc::new(bytes));
+            let read = || HostTable::from_ipc_input_heard(&session, input, Some(Arc::new(listener)));
+            let table = detached(py, read);
+            if let Some(start) = start {
+                // It stands after what the table was made of, and where it stood if nothing was.
+                let used = if table.is_ok() { used.load(Ordering::Relaxed) } else { 0 };
+                object.call_method1("seek", (start + used,))?;
+            }
+            table
         }
     };
     Ok(Table::new(table?, shared.clone()))
@@ -115,7 +146,7 @@ pub fn write_ipc(
     form: Option<&str>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    let path = to.extract::<PathBuf>().ok();
+    let path = to.extract().ok().map(|FsPath(path)| path);
     let form = match form {
         Some("file") => IpcForm::File,
         Some("stream") => IpcForm::Stream,

@@ -35,6 +35,7 @@ mod exchange_api_own;
 mod files;
 mod host_capsule;
 mod isolation;
+mod path;
 mod process;
 mod progress;
 mod progress_bar;

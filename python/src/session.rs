@@ -13,6 +13,7 @@ use crossdock_plugin_api::{CancelFlag, Device, Validate};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 
+use crate::arrow_in::Names;
 use crate::column::Column;
 use crate::device;
 use crate::dlpack_formats::Formats;
@@ -20,6 +21,7 @@ use crate::dlpack_in::Wishes;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::encoded::EncodedArray;
 use crate::errors::{OrRaise, usage};
+use crate::path::FsPath;
 use crate::process::{self, Own, begin, detach};
 use crate::table::Table;
 use crate::warnings;
@@ -94,7 +96,7 @@ impl Session {
         py: Python<'_>,
         device: &str,
         memory: Option<&Bound<'_, PyAny>>,
-        plugins: Option<Vec<PathBuf>>,
+        plugins: Option<Vec<FsPath>>,
         validate: Option<&str>,
         threads: Option<usize>,
     ) -> PyResult<Self> {
@@ -109,7 +111,8 @@ impl Session {
         if threads == Some(0) {
             return Err(usage("threads=0: expected at least 1"));
         }
-        let search = search(py, plugins.unwrap_or_default())?;
+        let plugins = plugins.into_iter().flatten().map(|FsPath(path)| path);
+        let search = search(py, plugins.collect())?;
         warnings::listen();
         let session = detached(py, move || {
             let policy = Policy::usual().map_err(crossdock::Error::from)?;
@@ -176,15 +179,17 @@ impl Session {
     /// where none of them changes, and anything else that differs is a UsageError. as_column: True for a column, False for a
     /// table; None: arrays that are no structs are a column, and structs are where one of them is null, where they have an
     /// extension type, where `obj` is an array (its class has `type` or `dtype`, and neither `columns`, `column_names` nor
-    /// `num_columns`), or where their type has a name and may be null.
-    #[pyo3(signature = (obj, schema=None, *, as_column=None))]
+    /// `num_columns`), or where their type has a name and may be null. names: "strict" refuses names of columns that are not UTF-8;
+    /// "replace" has U+FFFD for what is not, with a warning for each.
+    #[pyo3(signature = (obj, schema=None, *, as_column=None, names="strict"))]
     fn from_arrow<'py>(
         &self,
         obj: &Bound<'py, PyAny>,
         schema: Option<&Bound<'py, PyAny>>,
         as_column: Option<bool>,
+        names: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column)
+        crate::arrow_in::from_arrow(&self.shared()?, obj, schema, as_column, Names::of(names)?)
     }
 
     /// A column of one tensor: of any object that speaks DLPack, the best way that it does, of one that has nothing but a
@@ -216,15 +221,17 @@ impl Session {
     }
 
     /// A table or a column of the two capsules that `__arrow_c_device_array__` or `__arrow_c_array__` gives. Structs are a column
-    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null.
-    #[pyo3(signature = (schema, array, *, as_column=None))]
+    /// where `as_column` says so, where one of them is null, or where their type has a name and may be null. names: as for
+    /// `from_arrow`.
+    #[pyo3(signature = (schema, array, *, as_column=None, names="strict"))]
     fn from_capsules<'py>(
         &self,
         schema: &Bound<'py, PyAny>,
         array: &Bound<'py, PyAny>,
         as_column: Option<bool>,
+        names: &str,
     ) -> PyResult<Bound<'py, PyAny>> {
-        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column)
+        crate::arrow_in::from_capsules(&self.shared()?, schema, array, as_column, Names::of(names)?)
     }
 
     /// A column of any array that speaks Vortex's protocol, decoded by the plugins that the session has for its encodings.
@@ -259,7 +266,8 @@ impl Session {
         crate::encoded::build(py, &self.shared()?, parts)
     }
 
-    /// An Arrow IPC file or stream: a path, bytes-like, or a file object that is read to its end. A file is mapped where that saves a
+    /// An Arrow IPC file or stream: a path, bytes-like, or a file object. Such a one is read to its end, and stands after what
+    /// belongs to the table afterwards where it can seek. A file is mapped where that saves a
     /// copy: with `map=False` it is read instead.
     #[pyo3(signature = (source, *, map=true))]
     fn read_ipc(&self, source: &Bound<'_, PyAny>, map: bool) -> PyResult<Table> {
@@ -271,14 +279,14 @@ impl Session {
     fn read(
         &self,
         py: Python<'_>,
-        path: PathBuf,
+        path: FsPath,
         format: Option<String>,
         map: bool,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<Table> {
         let options = crate::files::options(options.as_ref())?;
-        crate::files::read(py, &self.shared()?, path, format, map, progress, options)
+        crate::files::read(py, &self.shared()?, path.0, format, map, progress, options)
     }
 
     /// A capsule `crossdock.host.v1` for other extension modules: its pointer is to a `crossdock_host`, which crossdock.h

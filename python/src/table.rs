@@ -1,8 +1,8 @@
 //! `Table`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use arrow_schema::DataType;
 use crossdock::Table as HostTable;
 use crossdock_arrays::DeviceBatch;
 use crossdock_plugin_api::Device;
@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
 use crate::errors::{OrRaise, Undisturbed};
+use crate::path::FsPath;
 use crate::process::{Own, begin, detach};
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
@@ -179,6 +180,25 @@ impl Table {
         self.with(combined(py, self.table()?)?)
     }
 
+    /// The table with these columns, by names or indices, as the values that their keys stand for, as `Column.decode_dictionary`;
+    /// None: all that are dictionary-encoded.
+    #[pyo3(signature = (columns=None))]
+    fn decode_dictionary(&self, py: Python<'_>, columns: Option<Vec<Bound<'_, PyAny>>>) -> PyResult<Self> {
+        let table = self.table()?;
+        let indices: Vec<_> = match columns {
+            Some(columns) => {
+                columns.iter().map(|key| index_of(table.schema(), key)).collect::<PyResult<_>>()?
+            }
+            None => {
+                let fields = table.schema().fields().iter().enumerate();
+                let encoded =
+                    fields.filter(|(_, field)| matches!(field.data_type(), DataType::Dictionary(..)));
+                encoded.map(|(i, _)| i).collect()
+            }
+        };
+        self.with(detached(py, || table.decode_dictionaries(&indices))?)
+    }
+
     /// Its batches, each as a table.
     fn batches(&self) -> PyResult<Vec<Self>> {
         let table = self.table()?;
@@ -239,13 +259,13 @@ impl Table {
     fn write(
         &self,
         py: Python<'_>,
-        path: PathBuf,
+        path: FsPath,
         format: Option<String>,
         progress: Option<&Bound<'_, PyAny>>,
         options: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let options = crate::files::options(options.as_ref())?;
-        crate::files::write(py, self.table()?, self.shared()?, path, format, progress, options)
+        crate::files::write(py, self.table()?, self.shared()?, path.0, format, progress, options)
     }
 
     /// The same as a `pyarrow.Table`, in host memory.

@@ -1,16 +1,14 @@
 """The plugin in plain C, examples/c-plugin, against pyarrow.csv: each reads what the other writes, value by value."""
 
-import os
+import json
 import random
-import shutil
-import subprocess
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as csv
 import pytest
 
-from conftest import ROOT
+from csv_plugin import built_csv_plugin
 from peers import differs, read, write
 
 COLUMNS = {
@@ -26,13 +24,7 @@ TYPES = "types=int64,int8,float64,bool,utf8"
 @pytest.fixture(scope="session")
 def plugin(tmp_path_factory):
     """The plugin, built as its users build it."""
-    if not shutil.which("make"):
-        pytest.skip("there is no make to build examples/c-plugin with")
-    folder = tmp_path_factory.mktemp("csv-plugin")
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MAKELEVEL")}
-    command = ["make", "--silent", "--directory", ROOT / "examples" / "c-plugin", f"OUT={folder}"]
-    subprocess.run(command, check=True, env=environment)
-    return folder / "libcrossdock_csv_plugin.so"
+    return built_csv_plugin(tmp_path_factory.mktemp("csv-plugin"))
 
 
 @pytest.fixture
@@ -120,3 +112,18 @@ def test_what_pyarrow_refuses_we_refuse(tmp_path, run, plugin):
             csv.read_csv(source)
         done = run("convert", source, out, "--plugins", plugin, "--quiet")
         assert done.returncode == 1 and b"expected 2 fields" in done.stderr and not out.exists()
+
+
+def test_what_is_read_in_host_memory_is_moved_to_the_session_s_device(cuda, run, plugin, tmp_path):
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("a,b\n1,x\n2,y\n")
+    done = run("convert", source, out, "--plugins", plugin, "--device", "cuda", "--json")
+    assert done.returncode == 0, done.stderr
+    stages = json.loads(done.stdout)["stages"]
+    assert [(stage["stage"], stage["format"], stage["rows"]) for stage in stages] == [
+        ("read", "csv", 2),
+        ("move", "cuda:0", 2),
+        ("move", "cpu", 2),
+        ("write", "csv", 2),
+    ]
+    assert out.read_bytes() == source.read_bytes()

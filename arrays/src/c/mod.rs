@@ -16,7 +16,9 @@ pub use array_in::{check_batch_array, import_array, import_batch, import_device_
 pub use array_out::{export_array, export_batch, export_device_array};
 pub use ends::check_ends;
 pub use plain::{export_plain, plain_values};
-pub use schema_in::{batch_schema, import_field, import_field_ref, import_schema, import_schema_ref};
+pub use schema_in::{
+    batch_schema, import_field, import_field_ref, import_field_replacing, import_schema, import_schema_ref,
+};
 pub use schema_out::{export_field, export_schema};
 pub use streams_in::{Arrays, DataStream, DeviceStream, on_cpu};
 pub use streams_out::{ArrayQueue, StreamSchema};

@@ -36,7 +36,8 @@ pub fn plain_values(
         let child = unsafe { (*root.children.add(i)).as_ref() };
         let value = child.and_then(|child| {
             let column = Column::of(child, root.length, width)?;
-            let no_nulls = child.null_count == 0 || (child.null_count == -1 && column.validity == 0);
+            // A count of 0 beside a bitmap may be false: the nulls are counted by the longer way.
+            let no_nulls = column.validity == 0 && matches!(child.null_count, 0 | -1);
             let enough = told_size(batch, 2 + i * 2).is_none_or(|size| size >= column.end as i64);
             let first = child.offset as u64 * width as u64;
             (no_nulls && enough).then_some(if child.length == 0 { 0 } else { column.values + first })
@@ -122,7 +123,7 @@ pub(super) fn is_plain(array: &Owned<abi::ArrowDeviceArray>, schema: &Schema) ->
         let child = unsafe { (*root.children.add(i)).as_ref() };
         let column = child.and_then(|child| Some((child, Column::of(child, root.length, width)?)));
         column.is_some_and(|(child, column)| match child.null_count {
-            0 => true,
+            0 => column.validity == 0,
             nulls => {
                 let bits = (child.offset + child.length) as u64 / 8;
                 let there = column.validity != 0 && column.validity.checked_add(bits).is_some_and(is_address);

@@ -1,5 +1,6 @@
 //! `ArrowSchema` in.
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
@@ -51,18 +52,53 @@ pub fn import_field(raw: &Owned<abi::ArrowSchema>) -> Result<Field> {
     unsafe { import_field_ref(raw) }
 }
 
+/// The same, with U+FFFD for what is not UTF-8 in the names of fields; and the paths of the fields whose names were changed.
+pub fn import_field_replacing(raw: &Owned<abi::ArrowSchema>) -> Result<(Field, Vec<String>)> {
+    let mut names = Names { replaced: Some(Vec::new()), ..Names::default() };
+    // SAFETY: `Owned` vouches for the struct.
+    let field = unsafe { field(raw, 1, &mut names) }?;
+    Ok((field, names.replaced.unwrap_or_default()))
+}
+
 /// [`import_field`] of a schema that lies in another struct.
 ///
 /// # Safety
 /// `raw` is a valid `ArrowSchema`, or a released one.
 pub unsafe fn import_field_ref(raw: &abi::ArrowSchema) -> Result<Field> {
     // SAFETY: passed on from the caller.
-    unsafe { field(raw, 1) }
+    unsafe { field(raw, 1, &mut Names::default()) }
+}
+
+/// What becomes of names that are not UTF-8.
+#[derive(Default)]
+struct Names {
+    /// The fields that lead to the one that is read.
+    path: Vec<String>,
+    /// The paths of those that were changed; `None`: they are errors.
+    replaced: Option<Vec<String>>,
+}
+
+impl Names {
+    /// A field's name, or why it is none.
+    fn take<'a>(&mut self, name: std::result::Result<&'a str, String>) -> Result<Cow<'a, str>> {
+        let lossy = match name {
+            Ok(name) => return Ok(name.into()),
+            Err(lossy) => lossy,
+        };
+        let Some(replaced) = &mut self.replaced else {
+            let advice = ": rename the column, or convert its name to UTF-8, before giving it; in Python names=\"replace\" of \
+                          Session.from_arrow puts U+FFFD in place of those bytes";
+            return Err(not_utf8("a field's name", &lossy, advice));
+        };
+        let path = self.path.iter().filter(|name| !name.is_empty()).chain([&lossy]);
+        replaced.push(path.cloned().collect::<Vec<_>>().join("."));
+        Ok(lossy.into())
+    }
 }
 
 /// # Safety
 /// As [`import_field_ref`].
-unsafe fn field(raw: &abi::ArrowSchema, depth: usize) -> Result<Field> {
+unsafe fn field(raw: &abi::ArrowSchema, depth: usize, names: &mut Names) -> Result<Field> {
     // The outermost struct of a schema is no level of a column.
     if depth > MAX_DEPTH + 1 {
         return Err(Error::unsupported(format!("a schema nests deeper than {MAX_DEPTH} levels")));
@@ -73,12 +109,13 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize) -> Result<Field> {
     // SAFETY: a valid schema's strings are NUL-terminated and live as long as it.
     let (format, name) = unsafe { (text(raw.format), text(raw.name)) };
     let format = format.transpose().map_err(|lossy| not_utf8("a schema's format", &lossy, ""))?;
-    let rename = ": rename the column, or convert its name to UTF-8, before giving it";
-    let name = name.transpose().map_err(|lossy| not_utf8("a field's name", &lossy, rename))?;
+    let name = names.take(name.unwrap_or(Ok("")))?;
+    let name = name.as_ref();
     let format = format.ok_or_else(|| Error::bad_data("a schema's format is NULL"))?;
-    let name = name.unwrap_or_default();
+    names.path.push(name.to_string());
     // SAFETY: passed on from the caller.
-    let inner = unsafe { data_type(raw, format, depth) };
+    let inner = unsafe { data_type(raw, format, depth, names) };
+    names.path.pop();
     let in_field = |e: Error| {
         if name.is_empty() { e } else { e.context(format!("field '{}'", crate::layout::shown(name))) }
     };
@@ -95,9 +132,14 @@ unsafe fn field(raw: &abi::ArrowSchema, depth: usize) -> Result<Field> {
 ///
 /// # Safety
 /// As [`import_field_ref`].
-unsafe fn data_type(raw: &abi::ArrowSchema, format: &str, depth: usize) -> Result<(DataType, Metadata)> {
+unsafe fn data_type(
+    raw: &abi::ArrowSchema,
+    format: &str,
+    depth: usize,
+    names: &mut Names,
+) -> Result<(DataType, Metadata)> {
     // SAFETY: passed on from the caller.
-    let children = unsafe { children(raw, depth) }?;
+    let children = unsafe { children(raw, depth, names) }?;
     let sorted = raw.flags & abi::FLAG_MAP_KEYS_SORTED != 0;
     let data_type = parse_format(format, children, sorted)?;
     // SAFETY: a valid schema's dictionary is NULL or a valid schema.
@@ -110,14 +152,14 @@ unsafe fn data_type(raw: &abi::ArrowSchema, format: &str, depth: usize) -> Resul
         )));
     }
     // SAFETY: as above.
-    let values = unsafe { field(dictionary, depth + 1) }.map_err(|e| e.context("dictionary"))?;
+    let values = unsafe { field(dictionary, depth + 1, names) }.map_err(|e| e.context("dictionary"))?;
     let dictionary = DataType::Dictionary(Box::new(data_type), Box::new(values.data_type().clone()));
     Ok((dictionary, values.metadata().clone()))
 }
 
 /// # Safety
 /// As [`import_field_ref`].
-unsafe fn children(raw: &abi::ArrowSchema, depth: usize) -> Result<Vec<FieldRef>> {
+unsafe fn children(raw: &abi::ArrowSchema, depth: usize, names: &mut Names) -> Result<Vec<FieldRef>> {
     let n = raw.n_children;
     if !(0..=MOST_CHILDREN).contains(&n) {
         return Err(Error::bad_data(format!("a schema has {n} children, expected 0 to {MOST_CHILDREN}")));
@@ -131,7 +173,7 @@ unsafe fn children(raw: &abi::ArrowSchema, depth: usize) -> Result<Vec<FieldRef>
         let child = unsafe { (*raw.children.add(i)).as_ref() }
             .ok_or_else(|| Error::bad_data(format!("a schema's child {i} of {n} is NULL")))?;
         // SAFETY: as above.
-        fields.push(Arc::new(unsafe { field(child, depth + 1) }?));
+        fields.push(Arc::new(unsafe { field(child, depth + 1, names) }?));
     }
     Ok(fields)
 }

@@ -52,8 +52,8 @@ pub(super) fn unified(
     }
     if ordered && !places.iter().all(|places| places.is_sorted()) {
         return Err(Error::unsupported(
-            "its dictionaries are ordered, and put together their values would be in another order: decode it first, or \
-             leave the batches apart",
+            "its dictionaries are ordered, and put together their values would be in another order: decode it first \
+             (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust), or leave the batches apart",
         ));
     }
     let common = common.finish(stream)?;

@@ -260,8 +260,8 @@ pub(super) fn check_reach(values: usize, width: usize, what: &str) -> Result<()>
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "its values together are {values} long, and {}-bit {what} reach to {most}: leave the batches apart, or cast it to a type \
-         with wider {what} first",
+        "its values together are {values} long, and {}-bit {what} reach to {most}: leave the batches apart, or make it of a type \
+         with wider {what} where it comes from",
         8 * width
     )))
 }
@@ -278,7 +278,8 @@ fn check_rule(array: &DeviceArray) -> Result<()> {
         return Ok(());
     }
     Err(Error::unsupported(format!(
-        "values of {} are not put together on {}, on the cpu they can be: move the table there, or cast the column first",
+        "values of {} are not put together on {}, on the cpu they can be: move the table there (Table.to in Python, \
+         Table::move_to in Rust), or leave the batches apart",
         array.data_type(),
         array.device()
     )))

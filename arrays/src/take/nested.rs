@@ -27,7 +27,7 @@ pub(super) fn check_takes(data_type: &DataType) -> Result<()> {
     if takes(data_type) {
         return Ok(());
     }
-    Err(Error::unsupported(format!("values of {data_type} are not taken by their rows: cast them first")))
+    Err(Error::unsupported(format!("values of {data_type} are not taken by their rows")))
 }
 
 /// Bytes that the number of each of so many rows needs: 4 or 8. All ones is none of them.

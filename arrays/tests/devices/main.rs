@@ -5,6 +5,7 @@
 mod common;
 
 mod concatenate;
+mod decode_dictionary;
 mod every_type;
 mod launches;
 mod lifetimes;

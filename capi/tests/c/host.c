@@ -255,6 +255,79 @@ static void the_log_hears_its_own_host_as_loudly_as_asked(void) {
   CHECK(failed.released == 3);
 }
 
+struct told {
+  int warnings;
+  atomic_int released;
+};
+
+static void hear_of_arrow_ipc(void* data, int32_t level, crossdock_str plugin, crossdock_str message) {
+  struct told* told = data;
+  if (!is(plugin, "arrow-ipc")) return;
+  CHECK(level == CROSSDOCK_LOG_WARN && contains(message, "after the end"));
+  told->warnings++;
+}
+
+static void forget_told(void* data) { ((struct told*)data)->released++; }
+
+static void the_log_hears_the_warnings_of_plugins(void) {
+  crossdock_host_handle* plain = new_host();
+  crossdock_session* session = new_session(plain);
+  size_t bytes;
+  char* data = load(converted(session, "more.arrows"), &bytes);
+  end(plain, session);
+  data = realloc(data, bytes + 8);
+  CHECK(data);
+  memcpy(data + bytes, "no Arrow", 8);
+  const char* path = put("more.arrows", data, bytes + 8, 0644);
+
+  crossdock_str given = crossdock_text(plugins);
+  struct told one = {0}, other = {0};
+  crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
+  settings.flags = CROSSDOCK_HOST_ONLY_GIVEN;
+  settings.log = hear_of_arrow_ipc;
+  settings.log_release = forget_told;
+  settings.log_data = &one;
+  crossdock_host_handle *host = NULL, *deaf = NULL;
+  OK(crossdock_host_create(&settings, &host, ERR));
+  settings.log_data = &other;
+  OK(crossdock_host_create(&settings, &deaf, ERR));
+  session = new_session(host);
+  CHECK(rows_of(session, path) == SAMPLE_ROWS && one.warnings == 1);
+  crossdock_batch_stream stream = STREAM;
+  OK(crossdock_session_read_bytes(session, data, bytes + 8, NULL, NULL, NULL, &stream, ERR));
+  CHECK(count_rows(&stream) == SAMPLE_ROWS && one.warnings == 2 && other.warnings == 0);
+  end(host, session);
+  end_host(deaf);
+  CHECK(one.released == 1 && other.released == 1);
+  free(data);
+}
+
+static void paths_are_any_bytes_but_nul(void) {
+  size_t bytes;
+  char from[4096];
+  snprintf(from, sizeof from, "%s/libcrossdock_arrow_ipc_plugin.so", plugins);
+  void* data = load(from, &bytes);
+  const char* plugin = put("na\xff" "me.so", data, bytes, 0755);
+  free(data);
+  data = load(sample, &bytes);
+  const char* path = put("na\xff" "me.arrow", data, bytes, 0644);
+  free(data);
+  crossdock_host_handle* host = host_over(plugin, 0);
+  crossdock_candidates list = {.struct_size = sizeof list};
+  OK(crossdock_host_candidates(host, 0, &list, ERR));
+  CHECK(list.n_candidates == 1 && is(list.candidates[0].path, plugin));
+  CHECK(list.candidates[0].status == CROSSDOCK_CANDIDATE_CHOSEN);
+  list.release(&list);
+  crossdock_session* session = new_session(host);
+  const char* out = in_folder("na\xff" "me-out.arrows");
+  OK(crossdock_session_convert(session, crossdock_text(path), crossdock_text(out), NULL, NULL, ERR));
+  CHECK(rows_of(session, path) == SAMPLE_ROWS && rows_of(session, out) == SAMPLE_ROWS);
+  crossdock_batch_stream stream = STREAM;
+  FAILS(CROSSDOCK_IO, "na\xef\xbf\xbdme-none",
+        crossdock_session_read_path(session, crossdock_text(in_folder("na\xff" "me-none")), NULL, &stream, ERR));
+  end(host, session);
+}
+
 static void the_memory_limit_holds(void) {
   crossdock_str given = crossdock_text(plugins);
   crossdock_host_settings settings = {.struct_size = sizeof settings, .plugins = &given, .n_plugins = 1};
@@ -311,6 +384,8 @@ const struct test_case host_cases[] = {
     {"a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient",
      a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient},
     {"the_log_hears_its_own_host_as_loudly_as_asked", the_log_hears_its_own_host_as_loudly_as_asked},
+    {"the_log_hears_the_warnings_of_plugins", the_log_hears_the_warnings_of_plugins},
+    {"paths_are_any_bytes_but_nul", paths_are_any_bytes_but_nul},
     {"the_memory_limit_holds", the_memory_limit_holds},
     {"the_ledger_and_the_leaks_tell_what_is_held", the_ledger_and_the_leaks_tell_what_is_held},
     {NULL, NULL},

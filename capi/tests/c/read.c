@@ -375,6 +375,32 @@ static void capsules_become_batches_in_place(void) {
   CHECK(n_released == 2);
 }
 
+static void capsules_in_host_memory_arrive_on_the_session_s_device(void) {
+  crossdock_str given = crossdock_text(plugins);
+  crossdock_host_settings all = {.struct_size = sizeof all, .plugins = &given, .n_plugins = 1};
+  all.flags = CROSSDOCK_HOST_ONLY_GIVEN | CROSSDOCK_HOST_UNTOUCHABLE;
+  crossdock_session_settings on = {.struct_size = sizeof on};
+  on.device.type = ARROW_DEVICE_EXT_DEV;
+  crossdock_host_handle* host = NULL;
+  crossdock_session* session = NULL;
+  OK(crossdock_host_create(&all, &host, ERR));
+  OK(crossdock_session_create(host, &on, &session, ERR));
+  struct ArrowSchema schema;
+  struct ArrowArray array;
+  make_schema(&schema);
+  make_array(&array, numbers, 3);
+  crossdock_capsule capsules[2] = {make_capsule("arrow_schema", &schema), make_capsule("arrow_array", &array)};
+  crossdock_read_settings settings = as("arrow-c-data");
+  crossdock_batch_stream stream = STREAM;
+  OK(crossdock_session_read_capsules(session, capsules, 2, &settings, &stream, ERR));
+  crossdock_batch batch = BATCH;
+  OK(stream.get_next(&stream, NULL, &batch, ERR));
+  CHECK(batch.array.device_type == ARROW_DEVICE_EXT_DEV && batch.array.array.length == 3);
+  batch.array.array.release(&batch.array.array);
+  stream.release(&stream);
+  end(host, session);
+}
+
 static void a_schema_of_the_callers_serves_capsules_without_one(void) {
   begin();
   struct ArrowSchema schema;
@@ -441,6 +467,7 @@ const struct test_case read_cases[] = {
     {"a_source_that_fails_is_heard", a_source_that_fails_is_heard},
     {"a_source_is_taken_on_failure_too", a_source_is_taken_on_failure_too},
     {"capsules_become_batches_in_place", capsules_become_batches_in_place},
+    {"capsules_in_host_memory_arrive_on_the_session_s_device", capsules_in_host_memory_arrive_on_the_session_s_device},
     {"a_schema_of_the_callers_serves_capsules_without_one", a_schema_of_the_callers_serves_capsules_without_one},
     {"capsules_are_taken_on_failure_too", capsules_are_taken_on_failure_too},
     {NULL, NULL},

@@ -85,6 +85,8 @@ cases! {
     loading_by_name_says_why_not
     a_file_that_was_given_must_be_a_plugin_unless_the_caller_is_lenient
     the_log_hears_its_own_host_as_loudly_as_asked
+    the_log_hears_the_warnings_of_plugins
+    paths_are_any_bytes_but_nul
     the_memory_limit_holds
     the_ledger_and_the_leaks_tell_what_is_held
     null_sessions_are_invalid_arguments
@@ -105,6 +107,7 @@ cases! {
     a_source_that_fails_is_heard
     a_source_is_taken_on_failure_too
     capsules_become_batches_in_place
+    capsules_in_host_memory_arrive_on_the_session_s_device
     a_schema_of_the_callers_serves_capsules_without_one
     capsules_are_taken_on_failure_too
     a_file_appears_at_the_end_and_whole

@@ -1,7 +1,9 @@
 //! Processes for cases: started, listened to, and ended.
 
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -26,24 +28,26 @@ const PERTURB: &str = "165";
 /// Starts this program again for a case.
 pub struct Starter {
     plugin: PathBuf,
-    arguments: Vec<String>,
+    arguments: Vec<OsString>,
 }
 
 impl Starter {
     pub fn new(plugin: &Path, timeout: u64, samples: &[PathBuf]) -> Self {
-        let mut arguments = vec!["--timeout".into(), timeout.to_string()];
+        let mut arguments: Vec<OsString> = vec!["--timeout".into(), timeout.to_string().into()];
         for sample in samples {
-            arguments.extend(["--sample".into(), sample.display().to_string()]);
+            arguments.extend(["--sample".into(), sample.clone().into_os_string()]);
         }
         Self { plugin: plugin.to_path_buf(), arguments }
     }
 
     /// What a person types to run it alone.
     fn replay(&self, run: &Run) -> String {
-        let mut words = vec!["crossdock".into(), "verify".into(), self.plugin.display().to_string()];
+        let mut words: Vec<OsString> =
+            vec!["crossdock".into(), "verify".into(), self.plugin.clone().into_os_string()];
         words.extend(["--case".into(), run.case.name.into()]);
-        words.extend(run.device.into_iter().flat_map(|device| ["--device".into(), device.to_string()]));
-        words.extend(["--seed".into(), run.seed.to_string()]);
+        words
+            .extend(run.device.into_iter().flat_map(|device| ["--device".into(), device.to_string().into()]));
+        words.extend(["--seed".into(), run.seed.to_string().into()]);
         words.extend(self.arguments.iter().cloned());
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
@@ -174,7 +178,16 @@ fn signal_name(signal: i32) -> String {
 }
 
 /// A word as a shell takes it.
-fn quoted(word: &str) -> String {
+fn quoted(word: &OsStr) -> String {
+    let Some(word) = word.to_str() else {
+        // bash, zsh and POSIX shells since 2024 read these escapes.
+        let escaped = |byte: &u8| match byte {
+            b'\'' | b'\\' => format!("\\{}", char::from(*byte)),
+            0x20..=0x7e => char::from(*byte).to_string(),
+            _ => format!("\\x{byte:02x}"),
+        };
+        return format!("$'{}'", word.as_bytes().iter().map(escaped).collect::<String>());
+    };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.into();
@@ -215,8 +228,10 @@ mod tests {
 
     #[test]
     fn a_shell_reads_what_was_quoted() {
-        assert_eq!(quoted("a/b.so"), "a/b.so");
-        assert_eq!(quoted("it's a"), r"'it'\''s a'");
-        assert_eq!(quoted(""), "''");
+        let quoted = |word: &[u8]| quoted(OsStr::from_bytes(word));
+        assert_eq!(quoted(b"a/b.so"), "a/b.so");
+        assert_eq!(quoted(b"it's a"), r"'it'\''s a'");
+        assert_eq!(quoted(b""), "''");
+        assert_eq!(quoted(b"it's \xff\\\n"), r"$'it\'s \xff\\\x0a'");
     }
 }

@@ -108,7 +108,8 @@ impl Conversion {
         let Self { session, read, mut write, vias, via: wishes, columns, nulls } = self;
         let named = vias.iter().chain(&read.from).chain(&write.to).map(String::as_str);
         session.plugins_quiet_about(&named.collect::<Vec<_>>());
-        let before = session.account().usage().copied;
+        let copied = || session.account().usage().copied;
+        let before = copied();
         let opened = Instant::now();
         let reader = session.read(input, &read)?;
         let mut read_stage = Stage::new("read", reader.plugin().name(), reader.format());
@@ -142,8 +143,18 @@ impl Conversion {
         let mut line =
             Line { read_stage, passes, write_stage, move_stage: Stage::new("move", "host", "cpu"), writer };
         let mut reader = reader;
-        while let Some(batch) = line.read_stage.time(|| reader.next())? {
+        let mut arrive_stage = Stage::new("move", "host", &session.device().to_string());
+        while let Some(batch) = line.read_stage.time(|| reader.next_as_given())? {
             line.read_stage.count(&batch);
+            let batch = if batch.device() == session.device() {
+                batch
+            } else {
+                let before = copied();
+                let batch = arrive_stage.time(|| reader.place(batch))?;
+                arrive_stage.count(&batch);
+                arrive_stage.copied += copied().since(before);
+                batch
+            };
             let batch = match &columns {
                 None => batch,
                 Some(columns) => {
@@ -155,7 +166,10 @@ impl Conversion {
         line.read_stage.copied = reader.plugin().account().usage().copied;
         drop(reader);
         let (mut stages, mut moved, write_stage) = line.finish()?;
-        moved.copied = session.account().usage().copied.since(before);
+        moved.copied = copied().since(before).since(arrive_stage.copied);
+        if arrive_stage.batches > 0 {
+            stages.insert(1, arrive_stage);
+        }
         if moved.batches > 0 || moved.copied.bytes() > 0 {
             stages.push(moved);
         }

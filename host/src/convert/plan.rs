@@ -1,9 +1,10 @@
 //! What a conversion would copy, column by column.
 
-use crossdock_plugin_api::{Device, Options, Verdict};
+use crossdock_plugin_api::{ColumnPlan, Device, Options, Verdict};
 
+use super::via::Via;
 use crate::error::Result;
-use crate::reader::ReadOptions;
+use crate::reader::{ReadOptions, Reader};
 use crate::session::Session;
 use crate::source::Input;
 
@@ -56,10 +57,38 @@ impl Session {
         let named = std::iter::once(to).chain(read.from.as_deref());
         self.plugins_quiet_about(&named.collect::<Vec<_>>());
         let choice = self.choose(Some(to), |registry| registry.choose_export(to, self.device().r#type))?;
+        let (plugin, format) = (choice.plugin.name().to_string(), choice.format.name.clone());
         let mut reader = self.read(input, read)?;
+        let columns = self.plan_columns_of(&choice, reader.schema(), self.device(), options)?;
+        self.report(&mut reader, plugin, format, columns)
+    }
+
+    /// The same for batches that are sent out through `via` and back in, as [`Conversion::via`](super::Conversion::via) does:
+    /// a column that would not come back as it was is unsupported.
+    pub fn plan_via(
+        &self,
+        input: Input,
+        read: &ReadOptions,
+        via: &str,
+        options: &Options,
+    ) -> Result<PlanReport> {
+        let named = std::iter::once(via).chain(read.from.as_deref());
+        self.plugins_quiet_about(&named.collect::<Vec<_>>());
+        let mut reader = self.read(input, read)?;
+        let via = Via::choose(self, via, reader.schema(), options)?;
+        let (plugin, format) = (via.plugin().name().to_string(), via.format().to_string());
+        self.report(&mut reader, plugin, format, via.plan()?)
+    }
+
+    fn report(
+        &self,
+        reader: &mut Reader,
+        plugin: String,
+        format: String,
+        columns: Vec<ColumnPlan>,
+    ) -> Result<PlanReport> {
         let schema = reader.schema().clone();
-        let verdicts = self.plan_columns(to, &schema, self.device(), options)?;
-        let mut columns: Vec<_> = verdicts
+        let mut columns: Vec<_> = columns
             .into_iter()
             .zip(schema.fields())
             .map(|(verdict, field)| ColumnReport {
@@ -80,7 +109,6 @@ impl Session {
                     column.bytes.zip(batch.column_bytes(i)).map(|(sum, bytes)| sum.saturating_add(bytes));
             }
         }
-        let (plugin, format) = (choice.plugin.name().to_string(), choice.format.name);
         Ok(PlanReport { plugin, format, from: self.device(), rows, batches, columns })
     }
 }

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use arrow_schema::{Metadata, SchemaRef};
 use crossdock_arrays::DeviceBatch;
-use crossdock_plugin_api::{CallSettings, Capsule, Format, Input as ApiInput, Options, Source};
+use crossdock_plugin_api::{
+    CallSettings, Capsule, ColumnPlan, Format, Input as ApiInput, Options, Source, Verdict,
+};
 
 use crate::error::{Error, Result};
 use crate::plugin::Plugin;
 use crate::reader::{Columns, Reader};
+use crate::registry::Choice;
 use crate::session::Session;
 use crate::sink::{Output, VecSink};
 use crate::source::Input;
+use crate::table::Table;
 use crate::traced;
 use crate::writer::{Writer, schema_difference};
 
@@ -35,7 +39,24 @@ pub(super) struct Via {
 }
 
 impl Via {
+    /// Begins it, unless a column would not come back as it is.
     pub(super) fn begin(
+        session: &Session,
+        wanted: &str,
+        schema: &SchemaRef,
+        options: &Options,
+    ) -> Result<Self> {
+        let via = Self::choose(session, wanted, schema, options)?;
+        let columns = via.plan()?;
+        let mut refused = columns.iter().filter(|column| column.verdict == Verdict::Unsupported);
+        if let Some(first) = refused.next() {
+            return Err(via.refusal(first, refused.count()));
+        }
+        via.begun()
+    }
+
+    /// Ready to begin.
+    pub(super) fn choose(
         session: &Session,
         wanted: &str,
         schema: &SchemaRef,
@@ -47,7 +68,7 @@ impl Via {
         let format = choice.format;
         let back = plugin.importer_formats().iter().find(|f| f.name == format.name);
         let back = back.cloned().unwrap_or_default();
-        let mut via = Self {
+        Ok(Self {
             session: session.clone(),
             told: format.pick(options),
             read: (back.clone(), back.pick(options)),
@@ -57,11 +78,76 @@ impl Via {
             writer: None,
             metadata: VecDeque::new(),
             rows_out: 0,
-        };
-        if !via.format.capsules.is_empty() {
-            via.writer = Some(via.begin_writer(None)?);
+        })
+    }
+
+    fn begun(mut self) -> Result<Self> {
+        if !self.format.capsules.is_empty() {
+            self.writer = Some(self.begin_writer(None)?);
         }
-        Ok(via)
+        Ok(self)
+    }
+
+    /// What happens to each column: what the exporter says, and whether the importer gives it back as it was.
+    ///
+    /// # Errors
+    /// What is wrong with all columns together, where each alone would pass.
+    pub(super) fn plan(&self) -> Result<Vec<ColumnPlan>> {
+        let choice = Choice { plugin: self.plugin.clone(), format: self.format.clone() };
+        let mut columns =
+            self.session.plan_columns_of(&choice, &self.schema, self.session.device(), &self.told)?;
+        let is_refused = |columns: &[ColumnPlan]| columns.iter().any(|c| c.verdict == Verdict::Unsupported);
+        let together = if is_refused(&columns) { Ok(()) } else { self.try_without_rows(&self.schema) };
+        if together.is_ok() && !is_refused(&columns) {
+            return Ok(columns);
+        }
+        for (i, column) in columns.iter_mut().enumerate() {
+            if column.verdict == Verdict::Unsupported {
+                continue;
+            }
+            let alone = self.schema.project(&[i]).map_err(|error| Error::usage(error.to_string()))?;
+            match self.try_without_rows(&Arc::new(alone)) {
+                Err(Error::Cancelled) => return Err(Error::Cancelled),
+                Err(error) => (column.verdict, column.reason) = (Verdict::Unsupported, error.one_line()),
+                Ok(()) => {}
+            }
+        }
+        if !is_refused(&columns) {
+            together?;
+        }
+        Ok(columns)
+    }
+
+    /// Whether a batch of this schema without rows comes back as it went.
+    fn try_without_rows(&self, schema: &SchemaRef) -> Result<()> {
+        let mut via = Self {
+            session: self.session.clone(),
+            plugin: self.plugin.clone(),
+            format: self.format.clone(),
+            told: self.told.clone(),
+            read: self.read.clone(),
+            schema: schema.clone(),
+            writer: None,
+            metadata: VecDeque::new(),
+            rows_out: 0,
+        }
+        .begun()?;
+        let nothing = Table::from_batches(&self.session, schema.clone(), Vec::new())?;
+        via.pass(nothing.empty_batch()?)?;
+        via.finish().map(drop)
+    }
+
+    fn refusal(&self, column: &ColumnPlan, more: usize) -> Error {
+        let name = format!("'{}'", column.name);
+        let mut what = column.reason.clone();
+        if !what.contains(&name) {
+            what = format!("column {name}: {what}");
+        }
+        if more > 0 {
+            what = format!("{what}; {more} more columns have no place either");
+        }
+        let source = crossdock_plugin_api::Error::unsupported(what);
+        self.plugin.failed(format!("send batches through {}", self.format.name), source)
     }
 
     fn begin_writer(&self, output: Option<Output>) -> Result<Writer> {
@@ -121,6 +207,16 @@ impl Via {
         if let Some(writer) = self.writer.take() {
             let capsules = writer.finish()?.capsules;
             let back = self.read_back(capsules)?;
+            let is_joined = back.len() < self.metadata.len();
+            if is_joined && self.metadata.iter().any(|metadata| !metadata.is_empty()) {
+                tracing::warn!(
+                    "{} batches come back from {} as {}: the metadata of each are left out",
+                    self.metadata.len(),
+                    self.format.name,
+                    back.len()
+                );
+                self.metadata.clear();
+            }
             let back = with_metadata(back, &mut self.metadata);
             batches = self.counted(back)?;
         }

@@ -20,6 +20,11 @@ pub trait Load: Send + Sync {
     /// For messages: a path, or the name of a linked-in plugin.
     fn who(&self) -> String;
 
+    /// Its file, where it is one that this process opens.
+    fn path(&self) -> Option<&Path> {
+        None
+    }
+
     /// All checks that need none of its code.
     ///
     /// # Errors

@@ -158,6 +158,10 @@ impl Load for PluginFile {
         self.path.display().to_string()
     }
 
+    fn path(&self) -> Option<&Path> {
+        Some(&self.path)
+    }
+
     fn check(&self) -> std::result::Result<Checked, Refused> {
         self.try_check().map_err(|reason| reason.of(self.who()))
     }

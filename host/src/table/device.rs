@@ -9,7 +9,7 @@ use crossdock_arrays::{
 };
 use crossdock_plugin_api::{Owned, Validate, abi};
 
-use super::{Table, in_table};
+use super::{Table, in_table, to_device};
 use crate::error::{Error, Result};
 use crate::session::Session;
 
@@ -116,7 +116,7 @@ impl Table {
     ) -> Result<Vec<(Owned<abi::ArrowDeviceArray>, Owned<abi::ArrowSchema>)>> {
         let failed = |error| Error::data("cannot give a device record batch", error);
         let export = |batch: &DeviceBatch| {
-            let batch = self.moved_to_session(batch.clone())?;
+            let batch = to_device(&self.session, batch.clone())?;
             let schema = export_schema(&self.schema).map_err(failed)?;
             let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
             check_ends(&raw, &self.schema, self.session.memory()).map_err(failed)?;

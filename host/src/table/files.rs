@@ -1,6 +1,9 @@
 //! Tables from and to files and bytes, through plugins.
 
 use std::path::Path;
+use std::sync::Arc;
+
+use crossdock_plugin_api::Progress;
 
 use super::Table;
 use crate::error::Result;
@@ -56,9 +59,19 @@ impl Table {
 
     /// Arrow IPC of either form from any input.
     pub fn from_ipc_input(session: &Session, input: Input) -> Result<Self> {
+        Self::from_ipc_input_heard(session, input, None)
+    }
+
+    /// The same, where somebody hears of bytes read: the last time, of how many the table was made. Of a stream these need not be
+    /// all that there are.
+    pub fn from_ipc_input_heard(
+        session: &Session,
+        input: Input,
+        progress: Option<Arc<Progress>>,
+    ) -> Result<Self> {
         // A file begins with its magic number; streams of old writers begin with nothing that could be recognised.
         let form = if input.head(FILE_MAGIC.len())? == FILE_MAGIC { IpcForm::File } else { IpcForm::Stream };
-        let options = ReadOptions { from: Some(form.name().into()), ..ReadOptions::default() };
+        let options = ReadOptions { from: Some(form.name().into()), progress, ..ReadOptions::default() };
         Self::from_reader(session, session.read_shared(input, &options)?)
     }
 

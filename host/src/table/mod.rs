@@ -4,6 +4,7 @@ mod arrow;
 mod build;
 mod column;
 mod conform;
+mod decode;
 mod device;
 mod files;
 mod show;
@@ -17,6 +18,7 @@ pub use files::IpcForm;
 pub use show::Shown;
 
 use crate::error::{Error, Result};
+use crate::place::move_batch;
 use crate::session::Session;
 use crate::writer::schema_difference;
 
@@ -116,42 +118,18 @@ impl Table {
     /// # Errors
     /// The device does not exist, or has no memory left.
     pub fn move_to(&self, device: Device) -> Result<Table> {
-        let here = self.session.stream();
-        let moved = self.batches.iter().map(|batch| {
-            let (from, to) = (batch.device(), device);
-            if from == to {
-                return Ok(batch.clone());
-            }
-            // A copy runs where the accelerator is, on either side of it.
-            let on = if to == Device::CPU { from } else { to };
-            let failed = |error| Error::data(format!("cannot move a batch from {from} to {to}"), error);
-            if on == here.device() {
-                return batch.move_to(here, to).map_err(failed);
-            }
-            let stream = self.session.memory().default_stream(on).map_err(failed)?;
-            batch.move_to(&stream, to).map_err(failed)
-        });
+        let moved = self.batches.iter().map(|batch| move_batch(&self.session, batch.clone(), device));
         Ok(Self {
             batches: moved.collect::<Result<_>>()?,
             session: self.session.clone(),
             schema: self.schema.clone(),
         })
     }
-
-    fn moved_to_session(&self, batch: DeviceBatch) -> Result<DeviceBatch> {
-        to_device(&self.session, batch)
-    }
 }
 
 /// The batch on the session's device.
 fn to_device(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
-    let (from, to) = (batch.device(), session.device());
-    if from == to {
-        return Ok(batch);
-    }
-    batch
-        .move_to(session.stream(), to)
-        .map_err(|error| Error::data(format!("cannot move a batch from {from} to {to}"), error))
+    move_batch(session, batch, session.device())
 }
 
 fn in_table(error: ApiError) -> Error {

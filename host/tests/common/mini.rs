@@ -1,5 +1,6 @@
 //! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
-//! format "mini-capsules" gives and takes device arrays. The value -666 cannot be written, -667 panics, as does a column called "panic" in capsules,
+//! format "mini-capsules" gives and takes device arrays; "mini-of-host" is `HOST` and the same values, and knows host memory
+//! alone. The value -666 cannot be written, -667 panics, as does a column called "panic" in capsules,
 //! and a batch of one value is lost on its way back from capsules.
 
 use std::sync::Arc;
@@ -85,7 +86,14 @@ impl Plugin for Mini {
             capsules: vec!["arrow_schema".into(), "arrow_device_array".into()],
             ..Format::new("mini-capsules", "i32 values in memory")
         };
-        Ok(Self { memory: Memory::from_host(&host)?, formats: vec![mini, capsules] })
+        let of_host = Format {
+            bytes: true,
+            magics: vec![(0, b"HOST".to_vec())],
+            endings: vec![".minih".into()],
+            device_types: vec![abi::DEVICE_CPU],
+            ..Format::new("mini-of-host", "i32 values, from and to host memory")
+        };
+        Ok(Self { memory: Memory::from_host(&host)?, formats: vec![mini, capsules, of_host] })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -104,7 +112,10 @@ impl Drop for Mini {
 }
 
 impl Mini {
-    fn stream(&self, call: &Call<'_>) -> Result<Stream> {
+    fn stream(&self, call: &Call<'_>, format: &str) -> Result<Stream> {
+        if format == "mini-of-host" {
+            return self.memory.default_stream(Device::CPU);
+        }
         // SAFETY: the call's own stream, which its caller keeps alive.
         unsafe { Stream::of_call(&self.memory, call.device(), call.stream()) }
     }
@@ -118,7 +129,7 @@ impl Importer for Mini {
     fn open(
         &self,
         call: &Call<'_>,
-        _format: &str,
+        format: &str,
         input: Input,
         _schema: Option<&abi::ArrowSchema>,
         options: &Options,
@@ -127,7 +138,7 @@ impl Importer for Mini {
         match input {
             Input::Source(source) => Ok(Box::new(Values {
                 memory: self.memory.clone(),
-                stream: self.stream(call)?,
+                stream: self.stream(call, format)?,
                 source,
                 offset: 4,
             })),
@@ -230,7 +241,7 @@ impl Exporter for Mini {
     fn begin(
         &self,
         call: &Call<'_>,
-        _format: &str,
+        format: &str,
         schema: &abi::ArrowSchema,
         options: &Options,
         sink: Option<Sink>,
@@ -241,9 +252,10 @@ impl Exporter for Mini {
         if sink.is_some() && schema.fields().iter().any(|field| field.data_type() != &DataType::Int32) {
             return Err(Error::unsupported("mini holds one Int32 column"));
         }
-        let mut writer = MiniWriter { memory: self.memory.clone(), stream: self.stream(call)?, schema, sink };
+        let mut writer =
+            MiniWriter { memory: self.memory.clone(), stream: self.stream(call, format)?, schema, sink };
         if let Some(sink) = &mut writer.sink {
-            sink.write(b"MINI")?;
+            sink.write(if format == "mini-of-host" { b"HOST" } else { b"MINI" })?;
         }
         Ok(Box::new(writer))
     }
@@ -271,7 +283,7 @@ impl BatchWriter for MiniWriter {
         };
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         for column in batch.columns() {
-            let buffer = column.buffers()[1].clone().unwrap();
+            let Some(buffer) = column.buffers()[1].clone().filter(|_| !column.is_empty()) else { continue };
             let bytes = buffer.slice(column.offset() * 4, column.len() * 4)?;
             let bytes = bytes.host_view(&self.stream)?;
             for value in bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])) {

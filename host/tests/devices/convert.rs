@@ -10,7 +10,7 @@ use crossdock::convert::Report;
 use crossdock::discovery::Search;
 use crossdock::sink::{Output, VecSink};
 use crossdock::source::Input;
-use crossdock::{Error, Host, ReadOptions, Result, Session, WriteOptions};
+use crossdock::{Error, Host, ReadOptions, Result, Session, Table, WriteOptions};
 use crossdock_test_support::devices;
 
 fn session(host: &Host, device: Device) -> Session {
@@ -53,6 +53,83 @@ fn the_report_tells_what_the_ledger_saw_copied_for_each_stage() {
     assert_eq!((read.copied.host_to_device.bytes, read.copied.device_to_host.bytes), (12, 0));
     assert_eq!(via.copied.bytes(), 0);
     assert_eq!((write.copied.host_to_device.bytes, write.copied.device_to_host.bytes), (0, 12));
+}
+
+/// The content of a file of the format that knows host memory alone.
+fn of_host(values: &[i32]) -> Vec<u8> {
+    [b"HOST", &bytes(values)[4..]].concat()
+}
+
+#[test]
+fn what_formats_of_host_memory_read_arrives_on_the_session_s_device() {
+    let directory = temporary();
+    let path = directory.path().join("in.minih");
+    std::fs::write(&path, of_host(&[1, 2, 3, 4, 5])).unwrap();
+    for device in devices().iter().copied() {
+        let host = host();
+        let session = session(&host, device);
+        let input = || Input::bytes(of_host(&[1, 2, 3, 4, 5]));
+        let whole = |reader| Table::from_reader(&session, reader).unwrap();
+        let tables = [
+            whole(session.read(input(), &ReadOptions::default()).unwrap()),
+            whole(session.read_shared(input(), &ReadOptions::default()).unwrap()),
+            Table::read(&session, &path).unwrap(),
+        ];
+        for table in &tables {
+            assert_eq!((table.rows(), table.batches().len()), (5, 2));
+            assert!(table.batches().iter().all(|batch| batch.device() == device), "{device}");
+            let sink = VecSink::new();
+            let to = WriteOptions { to: Some("mini".into()), ..WriteOptions::default() };
+            table.write_to(Output::Memory(sink.clone()), &to).unwrap();
+            assert_eq!(sink.take(), bytes(&[1, 2, 3, 4, 5]), "{device}");
+        }
+        let plan = session.plan(input(), &ReadOptions::default(), "mini", &Options::new()).unwrap();
+        assert_eq!((plan.from, plan.columns[0].bytes), (device, Some(20)));
+        drop((tables, session));
+        assert_eq!(host.settle(), []);
+    }
+}
+
+#[test]
+fn foreign_objects_in_host_memory_arrive_on_the_session_s_device() {
+    for device in devices().iter().copied() {
+        let host = host();
+        let (here, there) = (session(&host, Device::CPU), session(&host, device));
+        let mut reader = here.read(Input::bytes(bytes(&[1, 2])), &ReadOptions::default()).unwrap();
+        let mut writer = here.write_capsules("mini", reader.schema(), &Options::new()).unwrap();
+        let capsules = writer.write(reader.next().unwrap().unwrap()).unwrap();
+        let mut back = there.read_capsules("mini", capsules, None, &Options::new()).unwrap();
+        assert_eq!(back.next().unwrap().unwrap().device(), device);
+    }
+}
+
+#[test]
+fn a_conversion_tells_which_batches_were_moved_to_the_device_and_back() {
+    let host = host();
+    let session = session(&host, Device::UNTOUCHABLE);
+    let sink = VecSink::new();
+    let conversion = session.conversion().to("mini-of-host").via("mini-of-host");
+    let report =
+        conversion.run(Input::bytes(of_host(&[1, 2, 3, 4, 5])), Output::Memory(sink.clone())).unwrap();
+    assert_eq!(sink.take(), of_host(&[1, 2, 3, 4, 5]));
+    let stages = report.stages.iter().map(|s| (s.kind, s.format.as_str(), s.rows, s.batches, s.bytes));
+    assert_eq!(
+        stages.collect::<Vec<_>>(),
+        [
+            ("read", "mini-of-host", 5, 2, 20),
+            ("move", "untouchable", 5, 2, 20),
+            ("via", "mini-of-host", 5, 2, 20),
+            ("move", "cpu", 5, 2, 20),
+            ("write", "mini-of-host", 5, 2, 24),
+        ]
+    );
+    let copied: Vec<_> = report
+        .stages
+        .iter()
+        .map(|s| (s.copied.host_to_device.bytes, s.copied.device_to_host.bytes))
+        .collect();
+    // The host moves what goes through too, and tells it with what it moves to the output.
+    assert_eq!(copied, [(0, 0), (20, 0), (0, 0), (20, 40), (0, 0)]);
 }
 
 #[test]

@@ -97,17 +97,19 @@ fn each_call_of_a_conversion_is_recorded_with_who_what_time_and_bytes() {
         ("mini (read): stream.get_next", 4),
         ("mini (read): array.release", 3),
         ("mini (read): stream.release", 1),
-        ("mini (via): exporter.begin", 1),
-        ("mini (via): writer.write", 3),
-        ("mini (via): writer.finish", 1),
+        // Once without rows, to see whether they come back as they go.
+        ("mini (via): exporter.plan", 1),
+        ("mini (via): exporter.begin", 2),
+        ("mini (via): writer.write", 4),
+        ("mini (via): writer.finish", 2),
         ("mini (write): exporter.begin", 1),
         ("mini (write): writer.write", 3),
         ("mini (write): writer.finish", 1),
     ] {
         assert_eq!(of(&calls, name).len(), times, "{name}");
     }
-    // What goes out to a plugin comes back: three batches each to the one in between and the one that writes.
-    assert_eq!(of(&calls, "host: array.release").len(), 6);
+    // What goes out to a plugin comes back: four batches to the one in between and three to the one that writes.
+    assert_eq!(of(&calls, "host: array.release").len(), 7);
     assert_eq!(sum(&of(&calls, "host: sink.write")), out.len() as u64);
     // The host looks at the first bytes itself.
     assert_eq!(sum(&of(&calls, "host: source.read_at")), 4 * values.len() as u64);

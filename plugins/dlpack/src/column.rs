@@ -219,8 +219,12 @@ fn why_not(data_type: &DataType) -> &'static str {
         Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..) => {
             "DLPack has no decimals; cast it to float64 or an integer type, or leave it out"
         }
-        Dictionary(..) | RunEndEncoded(..) => {
-            "DLPack has plain values only; decode it first, or leave it out"
+        Dictionary(..) => {
+            "DLPack has plain values only; decode it first (Table.decode_dictionary in Python, \
+             Table::decode_dictionaries in Rust), or leave it out"
+        }
+        RunEndEncoded(..) => {
+            "DLPack has plain values only; expand its runs where it comes from, or leave it out"
         }
         List(_) | LargeList(_) | ListView(_) | LargeListView(_) => {
             "a tensor's rows are of one length; make it a fixed-size list, or leave it out"

@@ -1,10 +1,16 @@
 //! Encoded arrays in capsules and as bytes, decoded by the session: a batch of one column.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use arrow_schema::{Field, Schema};
-use crossdock_arrays::{export_field, export_schema, import_field_ref, import_schema_ref};
+use arrow_schema::{DataType, Field, Schema};
+use crossdock_arrays::metadata::pairs;
+use crossdock_arrays::{
+    DeviceBatch, call_stream, export_batch, export_field, export_schema, import_batch, import_field_ref,
+    import_schema_ref,
+};
 use crossdock_memory::{Memory, read_encoded};
 use crossdock_plugin_api::encoded::blob;
 use crossdock_plugin_api::{
@@ -13,6 +19,7 @@ use crossdock_plugin_api::{
 };
 
 use crate::wire::dtype;
+use crate::wire::dtype::{EXTENSION_METADATA, EXTENSION_NAME};
 
 pub(crate) const CAPSULES: &str = "encoded-array";
 const BYTES: &str = "encodings";
@@ -37,7 +44,11 @@ pub(crate) fn formats() -> Vec<Format> {
 /// What one capsule, or one file, holds.
 struct Stream {
     host: Host,
-    schema: Arc<Schema>,
+    memory: Memory,
+    /// The tree's one column.
+    column: Arc<Schema>,
+    /// What the fields of its structs are the columns of, where that was expected.
+    rows: Option<Arc<Schema>>,
     array: Option<EncodedArray>,
     /// That were read; 0 where it is a capsule.
     bytes: u64,
@@ -72,31 +83,104 @@ pub(crate) fn open(
     let field = unsafe { import_field_ref(array.root()?.schema()?) }?;
     let root = Field::new("", field.data_type().clone(), field.is_nullable())
         .with_metadata(field.metadata().clone());
-    let schema = Arc::new(Schema::new(vec![root]));
-    if let Some(expected) = expected {
-        // SAFETY: the caller's schema, alive for the call.
-        expect(format, &schema, &unsafe { import_schema_ref(expected) }?)?;
-    }
-    Ok(Box::new(Stream { host: host.clone(), schema, array: Some(array), bytes: bytes.get() }))
+    let column = Arc::new(Schema::new(vec![root]));
+    // SAFETY: the caller's schema, alive for the call.
+    let expected = expected.map(|expected| unsafe { import_schema_ref(expected) }).transpose()?;
+    let rows = match expected {
+        Some(expected) => rows_of(format, &column, expected)?,
+        None => None,
+    };
+    let (host, memory) = (host.clone(), memory.clone());
+    Ok(Box::new(Stream { host, memory, column, rows, array: Some(array), bytes: bytes.get() }))
 }
 
-/// A tree is one column without a name, of the root's type: a caller who expects another is told so.
-fn expect(format: &str, own: &Schema, expected: &Schema) -> Result<()> {
+/// A tree is one column without a name, or structs, whose fields may be expected as the columns of a table: then with the names
+/// and metadata that are expected, for which Vortex's types have no place.
+fn rows_of(format: &str, own: &Schema, expected: Schema) -> Result<Option<Arc<Schema>>> {
     let same = own.fields().len() == expected.fields().len()
         && own.fields().iter().zip(expected.fields()).all(|(own, expected)| {
             own.name() == expected.name() && own.data_type().equals_datatype(expected.data_type())
         });
     if same {
-        return Ok(());
+        return Ok(None);
     }
-    let words = |schema: &Schema| {
-        let fields = schema.fields().iter().map(|f| format!("'{}': {}", f.name(), f.data_type()));
-        fields.collect::<Vec<_>>().join(", ")
+    let differs = |expected: &dyn Display, got: &dyn Display| {
+        Err(Error::invalid_argument(format!("{format}: expected {expected}, the array has {got}")))
     };
-    let (own, expected) = (words(own), words(expected));
-    Err(Error::invalid_argument(format!(
-        "{format}: the array has a schema of its own: expected [{expected}], got [{own}]"
-    )))
+    let (fields, root) = match own.fields().first() {
+        Some(root) if !root.is_nullable() => match root.data_type() {
+            DataType::Struct(fields) => (fields, root),
+            _ => return differs(&words(&expected), &words(own)),
+        },
+        _ => return differs(&words(&expected), &words(own)),
+    };
+    if fields.len() != expected.fields().len() || !root.metadata().is_empty() {
+        return differs(&words(&expected), &words(own));
+    }
+    for (own, expected) in fields.iter().zip(expected.fields()) {
+        if own.name() != expected.name() {
+            return differs(
+                &format_args!("a column '{}'", expected.name()),
+                &format_args!("'{}'", own.name()),
+            );
+        }
+        if !is_same(own, expected) {
+            let typed = |field: &Field| {
+                let nulls = if field.is_nullable() { "" } else { " without nulls" };
+                let extension = field.metadata().get(EXTENSION_NAME);
+                let extension = extension.map(|name| format!(" as {name}")).unwrap_or_default();
+                format!("{}{extension}{nulls}", field.data_type())
+            };
+            let own = typed(own);
+            return differs(&format_args!("column '{}' of {}", expected.name(), typed(expected)), &own);
+        }
+    }
+    Ok(Some(Arc::new(expected)))
+}
+
+fn words(schema: &Schema) -> String {
+    let fields = schema.fields().iter().map(|f| format!("'{}': {}", f.name(), f.data_type()));
+    format!("[{}]", fields.collect::<Vec<_>>().join(", "))
+}
+
+/// Whether two fields are of one type, with nulls and extension types as in the other, but for what Vortex's types leave out:
+/// the names of lists' elements and of maps' entries, and other metadata.
+fn is_same(own: &Field, expected: &Field) -> bool {
+    let extension = |field: &Field| {
+        let of = |pairs: Vec<(Vec<u8>, Vec<u8>)>| {
+            let keys = [EXTENSION_NAME.as_bytes(), EXTENSION_METADATA.as_bytes()];
+            let pairs =
+                pairs.into_iter().filter(|(key, value)| keys.contains(&&key[..]) && !value.is_empty());
+            pairs.collect::<BTreeMap<_, _>>()
+        };
+        of(pairs(field.metadata()))
+    };
+    let types = match (own.data_type(), expected.data_type()) {
+        (DataType::Struct(own), DataType::Struct(expected)) => {
+            own.len() == expected.len()
+                && own
+                    .iter()
+                    .zip(expected)
+                    .all(|(own, expected)| own.name() == expected.name() && is_same(own, expected))
+        }
+        (DataType::List(own), DataType::List(expected)) => is_same(own, expected),
+        (DataType::FixedSizeList(own, n), DataType::FixedSizeList(expected, m)) => {
+            n == m && is_same(own, expected)
+        }
+        (DataType::Map(own, own_sorted), DataType::Map(expected, sorted)) => {
+            own_sorted == sorted && is_same_entry(own, expected)
+        }
+        (own, expected) => own == expected,
+    };
+    types && own.is_nullable() == expected.is_nullable() && extension(own) == extension(expected)
+}
+
+/// The same of a map's entries, whose fields' names Vortex leaves out.
+fn is_same_entry(own: &Field, expected: &Field) -> bool {
+    let (DataType::Struct(own), DataType::Struct(expected)) = (own.data_type(), expected.data_type()) else {
+        return false;
+    };
+    own.len() == expected.len() && own.iter().zip(expected).all(|(own, expected)| is_same(own, expected))
 }
 
 fn in_capsule(mut capsules: Capsules) -> Result<EncodedArray> {
@@ -109,14 +193,25 @@ fn in_capsule(mut capsules: Capsules) -> Result<EncodedArray> {
 
 impl BatchStream for Stream {
     fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
-        export_schema(&self.schema)
+        export_schema(self.rows.as_ref().unwrap_or(&self.column))
     }
 
     fn next(&mut self, call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
         let Some(array) = self.array.take() else { return Ok(None) };
         let batch = self.host.decode(call, array)?;
         call.progress(self.bytes, self.bytes);
-        Ok(Some(batch))
+        let Some(rows) = &self.rows else { return Ok(Some(batch)) };
+        // Its structs have the expected types too.
+        let structs = Field::new("", DataType::Struct(rows.fields().clone()), false);
+        let batch = import_batch(batch, &Arc::new(Schema::new(vec![structs])), &self.memory)?;
+        let (len, device) = (batch.len(), batch.device());
+        let columns = batch.column(0).into_iter().flat_map(|structs| {
+            structs.children().iter().map(|child| child.slice(structs.offset(), structs.len()))
+        });
+        let columns = columns.collect::<Result<_>>()?;
+        let batch = DeviceBatch::try_new(rows.clone(), len, columns)?.lying_on(device)?;
+        let stream = call_stream(&self.memory, call, device)?;
+        export_batch(&batch, false, &stream).map(Some)
     }
 }
 

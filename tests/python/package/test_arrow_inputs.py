@@ -221,6 +221,34 @@ def test_a_name_that_is_not_utf8_is_refused_with_what_can_be_read_of_it(session)
         session.read_ipc(out.getvalue())
 
 
+@pytest.mark.parametrize("protocol", ["stream", "array", "capsules"])
+def test_a_name_that_is_not_utf8_is_replaced_where_that_is_asked_for(session, protocol):
+    given = pa.record_batch({b"caf\xe9": [1], "plain": [2]})
+
+    def take(names):
+        if protocol == "capsules":
+            return session.from_capsules(*given.__arrow_c_array__(), names=names)
+        reader = pa.RecordBatchReader.from_batches(given.schema, [given])
+        return session.from_arrow(reader if protocol == "stream" else given, names=names)
+
+    with pytest.warns(cd.Warning, match="column 'caf\ufffd': its name is not UTF-8") as caught:
+        table = take("replace")
+    assert len(caught) == 1
+    assert table.column_names == ["caf\ufffd", "plain"]
+    assert pa.table(table).to_pydict() == {"caf\ufffd": [1], "plain": [2]}
+    with pytest.raises(cd.DataError, match="caf.*not UTF-8.*names=.replace"):
+        take("strict")
+    with pytest.raises(cd.UsageError, match='names="lenient": expected'):
+        take("lenient")
+
+
+def test_a_name_within_a_column_is_told_by_its_path(session):
+    inner = pa.StructArray.from_arrays([pa.array([1])], names=[b"\xff"])
+    with pytest.warns(cd.Warning, match="column 'outer.\ufffd'"):
+        column = session.from_arrow(pa.record_batch({"outer": inner}), names="replace")["outer"]
+    assert column.to_pyarrow().to_pylist() == [{"\ufffd": 1}]
+
+
 def test_chunks_of_different_dictionaries_are_combined_into_one(session):
     chunks = [pa.array(["a", "b"]).dictionary_encode(), pa.array(["b", None, "c"]).dictionary_encode()]
     column = session.from_arrow(pa.chunked_array(chunks)).combine_chunks()

@@ -68,6 +68,14 @@ fn piece(begin: u64, end: u64, most: usize) -> usize {
     usize::try_from(end.saturating_sub(begin)).unwrap_or(usize::MAX).min(most)
 }
 
+/// Whether a footer may list this length for a message's own one: some writers count its padding in.
+pub fn is_length(own: u64, listed: u64) -> bool {
+    [1, 8].into_iter().any(|alignment| own.checked_next_multiple_of(alignment) == Some(listed))
+}
+
+/// What is said where the two schemas of a file differ in what is not compared.
+pub const OTHER_SCHEMA: &str = "its footer has other metadata, or other fields that may be null, than the schema that it begins with, which counts";
+
 /// What is wrong with a file that has more than its footer lists.
 pub fn unlisted(at: u64, bytes: u64) -> Error {
     Error::bad_data(format!(
@@ -108,6 +116,11 @@ impl InOrder {
         Ok(())
     }
 
+    /// Whether the footer has another schema in what is not compared.
+    pub fn differs(&self, footer: &Footer) -> bool {
+        self.schema.arrow != footer.schema.arrow
+    }
+
     /// Refuses a footer by which another table would be read.
     pub fn check(&self, footer: &Footer) -> Result<()> {
         check_schemas(&self.schema, &footer.schema)?;
@@ -119,8 +132,8 @@ impl InOrder {
 fn check_list(what: &str, read: &[Place], listed: &[Block]) -> Result<()> {
     let same = |(read, listed): (&Place, &Block)| {
         read.begin == listed.offset
-            && read.body - read.begin == listed.metadata_bytes as u64
-            && read.body_bytes <= listed.body_bytes
+            && is_length(read.body - read.begin, listed.metadata_bytes as u64)
+            && is_length(read.body_bytes, listed.body_bytes)
     };
     if let Some(i) = read.iter().zip(listed).position(|pair| !same(pair)) {
         return Err(Error::bad_data(format!(

@@ -6,7 +6,7 @@ use crossdock_memory::Result;
 use crossdock_plugin_api::{Code, Error};
 
 use super::bytes::{Bytes, Stored};
-use super::footer_check::{check_gaps, check_schemas};
+use super::footer_check::{check_gaps, check_schemas, is_length};
 use super::pipe::Pipe;
 use crate::limits::MOST_METADATA_BYTES;
 use crate::wire::frame::{
@@ -58,6 +58,8 @@ pub struct Opened {
     pub is_file: bool,
     /// Whether metadata of the schema's message is left out.
     pub leaves_metadata: bool,
+    /// Whether a file's footer has another schema in what is not compared.
+    pub footer_differs: bool,
 }
 
 /// Opens a source of known length, as the form that its first bytes show.
@@ -101,10 +103,18 @@ fn open_file(file: Arc<Stored>) -> Result<Opened> {
     let n_dictionaries = dictionaries.len();
     dictionaries.extend(batches);
     let first = dictionaries.iter().map(|block| block.offset).min().unwrap_or(room);
-    let end = check_schema_message(&file, &schema, first)?;
+    let (begins_with, end) = check_schema_message(&file, &schema, first)?;
+    let footer_differs = begins_with.arrow != schema.arrow;
     check_gaps(&file, end, &dictionaries, room)?;
     let messages = Messages::File { file, blocks: dictionaries.into_iter(), n_dictionaries };
-    Ok(Opened { schema, footer_metadata: metadata, messages, is_file: true, leaves_metadata: false })
+    Ok(Opened {
+        schema: begins_with,
+        footer_metadata: metadata,
+        messages,
+        is_file: true,
+        leaves_metadata: false,
+        footer_differs,
+    })
 }
 
 /// The message without a prefix that `bytes` begin with: it ends before the next message's marker.
@@ -115,9 +125,9 @@ fn bare_message(bytes: &[u8]) -> &[u8] {
     messages.find(|message| wire::message::is_message(message)).unwrap_or(bytes)
 }
 
-/// Compares the schema that a file begins with to that of its footer; bytes of the file up to its end. `first` is where the
+/// The schema that a file begins with, once compared to that of its footer, and bytes of the file up to its end. `first` is where the
 /// next message begins, or the footer.
-fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u64> {
+fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<(Schema, u64)> {
     let mut begin = FILE_HEAD_BYTES;
     let mut word = [0; 4];
     while begin < MOST_HEAD_BYTES {
@@ -132,15 +142,18 @@ fn check_schema_message(file: &Stored, footer: &Schema, first: u64) -> Result<u6
             let bytes = usize::try_from(first.saturating_sub(begin)).unwrap_or(usize::MAX);
             return file.with(begin, bytes.min(MOST_METADATA_BYTES), |bytes| {
                 let schema = bare_message(bytes);
-                check_schemas(&expect_schema(wire::message::read(schema)?)?.0, footer)?;
-                Ok(begin + schema.len() as u64)
+                let end = begin + schema.len() as u64;
+                let schema = expect_schema(wire::message::read(schema)?)?.0;
+                check_schemas(&schema, footer)?;
+                Ok((schema, end))
             });
         }
         let Found::Message(message, end) = message_at(file, begin, USUAL_METADATA_BYTES)? else {
             return Err(Error::bad_data("the file has no message before its footer, not even a schema"));
         };
-        check_schemas(&expect_schema(message)?.0, footer)?;
-        Ok(end)
+        let schema = expect_schema(message)?.0;
+        check_schemas(&schema, footer)?;
+        Ok((schema, end))
     };
     read().map_err(|e| e.context(format_args!("at byte {begin}")))
 }
@@ -151,7 +164,14 @@ fn open_stream(stream: Arc<Stored>) -> Result<Opened> {
     };
     let (schema, leaves_metadata) = expect_schema(message)?;
     let messages = Messages::Stream { stream, position: body };
-    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file: false, leaves_metadata })
+    Ok(Opened {
+        schema,
+        footer_metadata: Vec::new(),
+        messages,
+        is_file: false,
+        leaves_metadata,
+        footer_differs: false,
+    })
 }
 
 /// The schema that a stream begins with, and whether its message has metadata of its own.
@@ -292,6 +312,15 @@ impl Messages {
         }
     }
 
+    /// After the end: how many bytes were used. Those that are left over are not.
+    pub fn used_bytes(&self) -> u64 {
+        match self {
+            Self::Stream { position, .. } => *position,
+            Self::File { file, .. } => file.len(),
+            Self::Pipe(pipe) => pipe.used_bytes(),
+        }
+    }
+
     /// Bytes in all; 0 if unknown.
     pub fn total_bytes(&self) -> u64 {
         match self {
@@ -321,7 +350,9 @@ fn block_at(file: &Arc<Stored>, block: Block, is_dictionary: bool) -> Result<Arr
         }
         // Where the body begins is the footer's to say: the metadata's own length may leave out padding.
         let start = block.offset + block.metadata_bytes as u64;
-        if start < body || message.body_bytes > block.body_bytes {
+        let has_lengths = is_length(body - block.offset, block.metadata_bytes as u64)
+            && is_length(message.body_bytes, block.body_bytes);
+        if start < body || !has_lengths {
             return Err(Error::bad_data(format!(
                 "the footer promises {} bytes of metadata and {} of body, the message has {} and {}",
                 block.metadata_bytes,

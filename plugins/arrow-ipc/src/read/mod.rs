@@ -4,6 +4,7 @@ mod build;
 pub mod bytes;
 mod dictionaries;
 mod footer_check;
+mod held;
 mod in_flight;
 mod loading;
 pub mod messages;

@@ -2,6 +2,8 @@
 //! and not when the next one is.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,7 +12,8 @@ use crossdock_memory::{BufferMut, Device, Memory, Result, Stream};
 use crossdock_plugin_api::{Error, Source};
 
 use super::bytes::Bytes;
-use super::footer_check::{InOrder, unlisted};
+use super::footer_check::{InOrder, OTHER_SCHEMA, unlisted};
+use super::held::Held;
 use super::messages::{
     Arrived, MOST_MARKERS, Messages, Next, Opened, check_first, expect_schema, file_follows, not_ours,
 };
@@ -19,7 +22,7 @@ use crate::wire::frame::{
     self, CONTINUATION, FILE_HEAD_BYTES, FILE_TAIL_BYTES, Following, LEGACY_HEAD_BYTES, MAGIC,
     MOST_HEAD_BYTES, Prefix,
 };
-use crate::wire::{self, Footer, Header, Message, footer};
+use crate::wire::{self, Footer, Message, footer};
 
 /// How long one waits before asking again whether to go on.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -37,12 +40,16 @@ pub struct Pipe {
     messages: Option<Receiver<Result<Option<Arrived>>>>,
     thread: JoinHandle<()>,
     ended: bool,
+    /// Bytes that were used, once it has ended.
+    used: Arc<AtomicU64>,
 }
 
 struct Reader {
     source: Source,
     /// Bytes that were used so far.
     position: u64,
+    /// The same for those who listen, at the end.
+    used: Arc<AtomicU64>,
     /// Bytes from there on that were looked at.
     ahead: Vec<u8>,
     /// Where the message begins that is being read.
@@ -57,17 +64,6 @@ struct Reader {
     pinned: bool,
 }
 
-/// Batches of a file whose dictionaries come after them.
-struct Held {
-    /// Dictionaries that have not come.
-    missing: HashSet<i64>,
-    batches: VecDeque<Arrived>,
-    bytes: u64,
-    /// From so many bytes on batches are handed out nevertheless: they may need no dictionary.
-    most_bytes: u64,
-    has_ended: bool,
-}
-
 /// Opens a pipe whose batches will be on `device`.
 pub fn open(
     source: Source,
@@ -80,6 +76,7 @@ pub fn open(
     let mut reader = Reader {
         source,
         position: 0,
+        used: Arc::default(),
         ahead: Vec::new(),
         begin: 0,
         file: None,
@@ -128,17 +125,30 @@ pub fn open(
         reader.held.missing = schema.dictionaries()?.into_keys().collect();
     }
     reader.file = is_file.then(|| InOrder::new(schema.clone(), has_markers));
+    let used = reader.used.clone();
     let (send, messages) = sync_channel(0);
     let thread =
         std::thread::Builder::new()
             .name("arrow-ipc-pipe".into())
             .spawn(move || reader.run(&send))
             .map_err(|e| Error::internal(format!("a thread to read the pipe could not be started: {e}")))?;
-    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false });
-    Ok(Opened { schema, footer_metadata: Vec::new(), messages, is_file, leaves_metadata })
+    let messages = Messages::Pipe(Pipe { messages: Some(messages), thread, ended: false, used });
+    Ok(Opened {
+        schema,
+        footer_metadata: Vec::new(),
+        messages,
+        is_file,
+        leaves_metadata,
+        footer_differs: false,
+    })
 }
 
 impl Pipe {
+    /// After the end: how many bytes were used.
+    pub fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
     /// The next message, [`Next::NotYet`] if it does not come at once, or with `wait` within a moment.
     pub fn next(&mut self, wait: bool) -> Result<Next> {
         if self.ended {
@@ -175,33 +185,15 @@ impl Drop for Pipe {
     }
 }
 
-impl Held {
-    /// Gives a message back unless it is to wait.
-    fn add(&mut self, arrived: Arrived) -> Option<Arrived> {
-        match arrived.message.header {
-            Header::Dictionary { id, .. } => {
-                self.missing.remove(&id);
-                Some(arrived)
-            }
-            Header::Batch(_) if !self.missing.is_empty() => {
-                self.bytes = self.bytes.saturating_add(arrived.body.len());
-                self.batches.push_back(arrived);
-                if self.bytes > self.most_bytes {
-                    self.missing.clear();
-                }
-                None
-            }
-            _ => Some(arrived),
-        }
-    }
-}
-
 impl Reader {
     /// Reads on until the end, a failure, or until nobody listens any more.
     fn run(&mut self, send: &SyncSender<Result<Option<Arrived>>>) {
         loop {
             let next = self.next();
             let last = !matches!(next, Ok(Some(_)));
+            if last {
+                self.used.store(self.position, Ordering::Relaxed);
+            }
             let next = next.map_err(|e| e.context(format_args!("at byte {}", self.begin)));
             if send.send(next).is_err() || last {
                 return;
@@ -302,6 +294,10 @@ impl Reader {
                         "it is truncated: {n} bytes where a message should begin"
                     )));
                 }
+            }
+            if word == [0; 4] && self.file.as_ref().is_some_and(|file| file.has_markers) {
+                // Padding between two messages.
+                continue;
             }
             if let Some(message) = self.message_after(word)? {
                 if is_first {
@@ -466,6 +462,9 @@ impl Reader {
 
     /// What a footer has besides comes too late.
     fn warn_of(&self, footer: &Footer) {
+        if self.file.as_ref().is_some_and(|file| file.differs(footer)) {
+            (self.warn)(&format!("'{}': {OTHER_SCHEMA}", self.source.name()));
+        }
         if footer.metadata.is_empty() {
             return;
         }

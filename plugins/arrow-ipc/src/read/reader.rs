@@ -11,6 +11,7 @@ use crossdock_plugin_api::{BatchStream, Call, Error, Host, Input, Owned, Source,
 use super::build::{Builder, Shape};
 use super::bytes::Stored;
 use super::dictionaries::Dictionaries;
+use super::footer_check::OTHER_SCHEMA;
 use super::in_flight::InFlight;
 use super::loading::{Loading, Slots};
 use super::messages::{self, Messages, Next, Opened};
@@ -93,6 +94,9 @@ impl Reader {
         let opened = Self::open_source(call, source, host, memory).map_err(|e| named(e, &name))?;
         if opened.leaves_metadata {
             warn_of_schema_message(host, &name);
+        }
+        if opened.footer_differs {
+            host.log(abi::LOG_WARN, &format!("'{name}': {OTHER_SCHEMA}"));
         }
         let mut schema = opened.schema;
         schema.arrow =
@@ -248,7 +252,7 @@ impl Reader {
             match self.under_way.pop_front() {
                 None => {
                     self.warn_of_left_over();
-                    call.progress(self.messages.total_bytes(), self.messages.total_bytes());
+                    call.progress(self.messages.used_bytes(), self.messages.total_bytes());
                     return Ok(None);
                 }
                 Some(UnderWay::Failed(error)) => return Err(error),

@@ -63,7 +63,7 @@ impl Column {
                 if matches!(**values, DataType::Dictionary(..)) {
                     return Err(Error::unsupported(
                         "a dictionary whose values are dictionary-encoded themselves has no form in Arrow IPC: decode \
-                         the inner one first",
+                         the outer one first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
                     ));
                 }
                 let id = *next_id;

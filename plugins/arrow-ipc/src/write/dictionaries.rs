@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
+use arrow_schema::Field;
 use crossdock_arrays::DeviceArray;
 use crossdock_arrays::by_value::{Builder, HostArray, Keys, same_buffers};
-use crossdock_memory::Result;
+use crossdock_memory::{Error, Result};
 
 use super::flatten::Flattener;
 use super::message::Flat;
@@ -17,6 +18,16 @@ use crate::wire::schema::{Column, Kind};
 pub struct Dictionaries {
     written: HashMap<i64, Written>,
     may_replace: bool,
+}
+
+/// Which dictionary it is.
+pub struct Dictionary<'a> {
+    /// By which messages know it.
+    pub id: i64,
+    /// Of the keys.
+    pub field: &'a Field,
+    /// Of the values.
+    pub values: &'a Column,
 }
 
 struct Written {
@@ -38,8 +49,7 @@ impl Dictionaries {
     /// own place.
     pub fn write(
         flattener: &mut Flattener<'_>,
-        id: i64,
-        column: &Column,
+        &Dictionary { id, field, values: column }: &Dictionary<'_>,
         dictionary: &DeviceArray,
     ) -> Result<Option<Vec<usize>>> {
         let may_replace = flattener.dictionaries.may_replace;
@@ -64,7 +74,9 @@ impl Dictionaries {
                 replace(flattener, id, column, dictionary, keys, new)?;
                 None
             } else {
-                unify(flattener, id, column, dictionary, keys, new)?
+                let places = unify(flattener, id, column, dictionary, keys, new)?;
+                check_order(field, places.as_deref())?;
+                places
             };
             written.last = dictionary.clone();
         }
@@ -94,6 +106,18 @@ fn replace(
     }
     new.into_iter().skip(keys.all().len()).for_each(|key| keys.push(key));
     Ok(())
+}
+
+/// Refuses to put the values of an ordered dictionary in another order: what is greater than what would change.
+fn check_order(field: &Field, places: Option<&[usize]>) -> Result<()> {
+    if field.dict_is_ordered() != Some(true) || places.is_none_or(<[usize]>::is_sorted) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "column '{}': its dictionaries are ordered, and in a file, which has one of them, their values would be in another order: \
+         write a stream, or decode it first (Table.decode_dictionary in Python, Table::decode_dictionaries in Rust)",
+        field.name().escape_debug()
+    )))
 }
 
 /// Adds the values of `new` that readers do not have, and tells where each value stands.

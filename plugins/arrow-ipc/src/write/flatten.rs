@@ -7,7 +7,7 @@ use crossdock_memory::{Buffer, Result, Stream};
 use crossdock_plugin_api::Error;
 
 use super::chunk::{Chunk, view};
-use super::dictionaries::Dictionaries;
+use super::dictionaries::{Dictionaries, Dictionary};
 use super::message::Flat;
 use super::ranges::Offsets;
 use crate::wire::message::Node;
@@ -64,7 +64,8 @@ impl Flattener<'_> {
         let children = match &column.kind {
             Kind::Plain { children } => children.as_slice(),
             Kind::Dictionary { id, values } => {
-                let keys = self.keys(*id, values, array, start, len)?;
+                let dictionary = Dictionary { id: *id, field: &column.field, values };
+                let keys = self.keys(&dictionary, array, start, len)?;
                 out.chunks.push(keys);
                 return Ok(());
             }
@@ -174,18 +175,11 @@ impl Flattener<'_> {
         Ok(Chunk::Made(shifted(bits.as_deref().unwrap_or_default(), first % 8, len)))
     }
 
-    fn keys(
-        &mut self,
-        id: i64,
-        values: &Column,
-        array: &DeviceArray,
-        start: usize,
-        len: usize,
-    ) -> Result<Chunk> {
+    fn keys(&mut self, of: &Dictionary<'_>, array: &DeviceArray, start: usize, len: usize) -> Result<Chunk> {
         let dictionary =
             array.dictionary().ok_or_else(|| Error::internal("a dictionary array has no dictionary"))?;
         // Nothing points into it, and there may be nothing in it: it need not be written.
-        if let Some(places) = Dictionaries::write(self, id, values, dictionary)? {
+        if let Some(places) = Dictionaries::write(self, of, dictionary)? {
             let keys = HostArray::new(array, self.stream)?;
             return by_value::remapped(&keys, start, len, &places).map(Chunk::Made);
         }

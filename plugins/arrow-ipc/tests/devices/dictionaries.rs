@@ -53,6 +53,47 @@ fn all_decoded(batches: &[RecordBatch]) -> Vec<Vec<Option<String>>> {
     batches.iter().map(decoded).collect()
 }
 
+/// The same column, whose dictionaries are ordered.
+fn ordered(batch: &RecordBatch) -> RecordBatch {
+    let field = batch.schema().field(0).clone().with_dict_is_ordered(true);
+    RecordBatch::try_new(Arc::new(Schema::new(vec![field])), batch.columns().to_vec()).unwrap()
+}
+
+#[test]
+fn a_file_keeps_the_order_of_ordered_dictionaries_or_is_refused() {
+    let batch = |values: &[&str]| {
+        let keys: Vec<_> = (0..values.len()).map(|key| Some(key as i8)).collect();
+        ordered(&encoded(&keys, &values.iter().copied().map(Some).collect::<Vec<_>>()))
+    };
+    let (low, all) = (["low", "high"], ["low", "mid", "high"]);
+    for (first, second, kept) in [
+        (&low[..], &["low", "high", "top"][..], true),
+        (&all, &low, true),
+        (&low, &low, true),
+        (&low, &all, false),
+        (&low, &["high", "low"], false),
+    ] {
+        let batches = [batch(first), batch(second)];
+        let stream = peer_writes(&batches, STREAM, "none");
+        for device in devices().iter().copied() {
+            let rig = Rig::new();
+            let as_stream = rig.convert(&stream, How::Mapped, device, STREAM, "none").unwrap();
+            assert_eq!(all_decoded(&peer_reads(&as_stream)), all_decoded(&batches));
+            match rig.convert(&stream, How::Mapped, device, FILE, "none") {
+                Ok(file) => {
+                    assert!(kept, "{first:?}, {second:?}");
+                    assert_eq!(all_decoded(&peer_reads(&file)), all_decoded(&batches));
+                }
+                Err(error) => {
+                    assert!(!kept, "{first:?}, {second:?}: {error}");
+                    let words = error.to_string();
+                    assert!(words.contains("column 'column'") && words.contains("ordered"), "{words}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn deltas_are_joined_on_every_device() {
     let batches = growing();

@@ -348,3 +348,31 @@ fn streams_of_either_framing_are_recognised_by_their_bytes() {
         assert_eq!(recognised(other), [""; 0]);
     }
 }
+
+/// The rows as the peer's stream, or nothing where it is refused.
+fn outcome(rig: &Rig, bytes: &[u8], how: How) -> Option<Vec<RecordBatch>> {
+    let (schema, batches) = rig.read(bytes, how, Device::CPU).ok()?;
+    Some(peer_reads(&rig.write(&schema, &batches, STREAM, "none").ok()?))
+}
+
+#[test]
+fn a_flipped_bit_anywhere_has_one_outcome_however_the_bytes_arrive() {
+    let rig = Rig::new();
+    for form in FORMS {
+        let whole = peer_writes(&[small()[0].slice(0, 2)], form, "none");
+        let mut bytes = whole.clone();
+        let mut differ = Vec::new();
+        for at in 0..whole.len() {
+            let bit = 1 << (at % 8);
+            bytes[at] ^= bit;
+            let outcomes = WAYS.map(|how| outcome(&rig, &bytes, how));
+            if outcomes.iter().any(|one| *one != outcomes[0]) {
+                let words =
+                    WAYS.map(|how| rig.read(&bytes, how, Device::CPU).map(|_| ()).map_err(|e| e.to_string()));
+                differ.push((at, bit, words));
+            }
+            bytes[at] ^= bit;
+        }
+        assert!(differ.is_empty(), "{form}, {} bytes: {differ:#?}", whole.len());
+    }
+}

@@ -4,7 +4,7 @@ mod tree;
 
 use std::sync::Arc;
 
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
 use crossdock_arrays::{
     DeviceArray, DeviceBatch, call_stream, check_ends, check_nullability, import_batch, import_schema_ref,
 };
@@ -28,14 +28,29 @@ pub(crate) fn formats() -> Vec<Format> {
 }
 
 pub(crate) fn plan(schema: &abi::ArrowSchema, from: Device) -> Result<Vec<ColumnPlan>> {
+    let schema = borrowed(schema)?;
     let column = |field: &Arc<Field>| {
-        let (verdict, reason) = match dtype_write::write(field) {
+        // As deep as in the tree.
+        let root = match is_column(&schema) {
+            true => field.as_ref().clone(),
+            false => structs_of(vec![field.clone()].into()),
+        };
+        let (verdict, reason) = match dtype_write::write(&root) {
             Ok(_) => (Verdict::ZeroCopy, "the buffers are lent as they are".to_owned()),
             Err(why) => (Verdict::Unsupported, why.message().to_owned()),
         };
         ColumnPlan { name: field.name().clone(), verdict, to: from, reason }
     };
-    Ok(borrowed(schema)?.fields().iter().map(column).collect())
+    Ok(schema.fields().iter().map(column).collect())
+}
+
+/// A tree is one column: one without a name alone is it, and all others are the fields of a struct.
+fn is_column(schema: &Schema) -> bool {
+    matches!(schema.fields().as_ref(), [only] if only.name().is_empty())
+}
+
+fn structs_of(fields: Fields) -> Field {
+    Field::new("", DataType::Struct(fields), false)
 }
 
 fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
@@ -45,10 +60,10 @@ fn borrowed(schema: &abi::ArrowSchema) -> Result<Schema> {
 
 pub(crate) fn begin(memory: &Memory, schema: &abi::ArrowSchema) -> Result<Box<dyn BatchWriter>> {
     let schema = Arc::new(borrowed(schema)?);
-    // A tree is one column: one without a name alone is it, and all others are the fields of a struct.
-    let (root, is_column) = match schema.fields().as_ref() {
-        [only] if only.name().is_empty() => (only.as_ref().clone(), true),
-        _ => (Field::new("", DataType::Struct(schema.fields().clone()), false), false),
+    let is_column = is_column(&schema);
+    let root = match schema.fields().first() {
+        Some(only) if is_column => only.as_ref().clone(),
+        _ => structs_of(schema.fields().clone()),
     };
     dtype_write::write(&root)?;
     Ok(Box::new(Writer { memory: memory.clone(), schema, root, is_column, batches: Vec::new() }))

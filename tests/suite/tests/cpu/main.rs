@@ -8,6 +8,7 @@ mod garbage;
 mod large_trees;
 mod lifetimes;
 mod linked;
+mod names;
 mod panics;
 mod plugin_page;
 mod recognition;

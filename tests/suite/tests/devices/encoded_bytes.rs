@@ -291,7 +291,8 @@ fn a_tree_that_is_another_column_than_the_caller_expects_is_refused() {
     assert_eq!(open(Field::new("", DataType::Int32, true)).unwrap().schema().fields().len(), 1);
     for other in [Field::new("a", DataType::Int32, true), Field::new("", DataType::Int64, true)] {
         let words = open(other.clone()).err().unwrap().one_line();
-        let expected = format!("expected ['{}': {}], got ['': Int32]", other.name(), other.data_type());
+        let expected =
+            format!("expected ['{}': {}], the array has ['': Int32]", other.name(), other.data_type());
         assert!(words.contains(&expected), "{words}");
     }
 }

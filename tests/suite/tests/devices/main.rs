@@ -5,5 +5,6 @@ mod at_exit;
 mod decoder_failures;
 mod encoded_bytes;
 mod encodings;
+mod plans;
 mod tables;
 mod third_parties;

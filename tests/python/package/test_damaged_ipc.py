@@ -1,0 +1,195 @@
+"""Arrow IPC, whole and damaged, by every way in: each input has one outcome, its rows or an error, however its bytes arrive. In Rust
+every bit of a file and a stream is flipped: plugins/arrow-ipc/tests/devices/ends.rs."""
+
+import io
+import os
+import struct
+import subprocess
+import threading
+
+import capi
+import crossdock as cd
+import pyarrow as pa
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore::crossdock.Warning")
+
+
+def ipc(*values, form="stream", **options):
+    out = io.BytesIO()
+    schema = pa.schema([("a", pa.int64())])
+    new = pa.ipc.new_stream if form == "stream" else pa.ipc.new_file
+    with new(out, schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        for value in values:
+            writer.write(pa.record_batch({"a": pa.array([value], pa.int64())}))
+    return out.getvalue()
+
+
+def cut(data, bytes_from_end):
+    return data[: len(data) - bytes_from_end]
+
+
+def changed(data, at, new):
+    at %= len(data)
+    return data[:at] + new + data[at + len(new) :]
+
+
+def last_block(data, field, change):
+    """A file whose footer says something else of its last record batch: offset, metadata's length, body's length."""
+    offsets = [i for i in range(0, len(data) - 4) if data[i : i + 8] == b"\xff\xff\xff\xff" + data[i + 4 : i + 8]]
+    footer = len(data) - 10 - struct.unpack("<i", data[-10:-6])[0]
+    last = [i for i in offsets if i < footer and data[i + 4 : i + 8] != bytes(4)][-1]
+    at = data.index(struct.pack("<q", last), footer) + {"offset": 0, "metadata": 8, "body": 16}[field]
+    return changed(data, at, struct.pack("<q", struct.unpack("<q", data[at : at + 8])[0] + change))
+
+
+STREAM, FILE = ipc(1, 2), ipc(1, 2, form="file")
+MESSAGES = [i for i in range(0, len(STREAM), 8) if STREAM[i : i + 4] == b"\xff\xff\xff\xff"]
+OTHER = io.BytesIO()
+with pa.ipc.new_stream(OTHER, pa.schema([("b", pa.utf8())])) as writer:
+    pass
+
+INPUTS = {
+    "a stream": (STREAM, [1, 2]),
+    "a file": (FILE, [1, 2]),
+    "a stream without batches": (ipc(), []),
+    "a file without batches": (ipc(form="file"), []),
+    "an old stream": (ipc(1, 2, use_legacy_format=True), [1, 2]),
+    "nothing": (b"", None),
+    "one byte": (STREAM[:1], None),
+    "text": (b"no Arrow at all, and long enough to be looked at", None),
+    "a stream cut in its schema": (STREAM[:50], None),
+    "a stream cut in a batch's metadata": (STREAM[: MESSAGES[2] + 20], None),
+    "a stream cut in a batch's body": (STREAM[: MESSAGES[3] - 8], None),
+    "a stream cut between batches": (STREAM[: MESSAGES[2]], [1]),
+    "a stream without its end": (cut(STREAM, 8), [1, 2]),
+    "two streams": (STREAM + ipc(3), [1, 2, 3]),
+    "two streams with padding": (STREAM + bytes(24) + ipc(3), [1, 2, 3]),
+    "two streams, the second cut": (STREAM + ipc(3)[:-20], None),
+    "two streams of other fields": (STREAM + OTHER.getvalue(), None),
+    "a stream and other bytes": (STREAM + b"something else", [1, 2]),
+    "a stream and a file": (STREAM + FILE, None),
+    "two files": (FILE + FILE, None),
+    "a file and other bytes": (FILE + b"something else", None),
+    "a file cut before its footer": (FILE[: FILE.rindex(b"\xff\xff\xff\xff\0\0\0\0") + 8], None),
+    "a file cut in its footer": (cut(FILE, 40), None),
+    "a file cut in its magic": (cut(FILE, 3), None),
+    "a file with another magic at its end": (changed(FILE, -1, b"?"), None),
+    "a file with a long footer": (changed(FILE, -10, struct.pack("<i", len(FILE))), None),
+    "a file with a negative footer": (changed(FILE, -10, struct.pack("<i", -1)), None),
+    "a last block that begins elsewhere": (last_block(FILE, "offset", 8), None),
+    "a last block of more metadata": (last_block(FILE, "metadata", 8), None),
+    "a last block of less metadata": (last_block(FILE, "metadata", -8), None),
+    "a last block of one more byte": (last_block(FILE, "body", 1), None),
+    "a last block of a longer body": (last_block(FILE, "body", 8), None),
+    "a last block of a shorter body": (last_block(FILE, "body", -8), None),
+    "a last block of a huge body": (last_block(FILE, "body", 1 << 40), None),
+    "a message of negative length": (changed(STREAM, MESSAGES[1] + 4, struct.pack("<i", -8)), None),
+    "a message of huge length": (changed(STREAM, MESSAGES[1] + 4, struct.pack("<i", 1 << 30)), None),
+}
+
+
+class OnlyRead:
+    """An object that has nothing but `read`."""
+
+    def __init__(self, content):
+        self.read = io.BytesIO(content).read
+
+
+def stored(tmp_path, data):
+    path = tmp_path / "in.arrow"
+    path.write_bytes(data)
+    return path
+
+
+def fed(target, data):
+    """Writes to a descriptor, or a path, on a thread, as far as somebody reads."""
+
+    def write():
+        try:
+            with open(target, "wb") as file:
+                file.write(data)
+        except BrokenPipeError:
+            pass
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    return thread
+
+
+def with_fifo(tmp_path, data, read):
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    thread = fed(path, data)
+    try:
+        return read(path)
+    finally:
+        # Lets a writer go that nobody read from.
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        thread.join()
+
+
+def python(**options):
+    def read(session, source):
+        return session.read_ipc(source, **options)["a"].to_pyarrow().to_pylist()
+
+    return read
+
+
+def through_object(tmp_path, session, data):
+    ours, theirs = os.pipe()
+    thread = fed(theirs, data)
+    try:
+        with open(ours, "rb") as pipe:
+            return python()(session, pipe)
+    finally:
+        thread.join()
+
+
+def in_c(path):
+    if capi.library_path() is None:
+        pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
+    with capi.Host() as host, host.session() as session:
+        return [row for batch in session.read(str(path)) for row in batch.column(0).to_pylist()]
+
+
+def command(tmp_path, *arguments, **options):
+    program = os.environ.get("CROSSDOCK_BIN")
+    if program is None:
+        pytest.skip("CROSSDOCK_BIN is not set; `cargo xtask test` sets it to what it built")
+    out = tmp_path / "out.arrows"
+    done = subprocess.run([program, "convert", "-q", *arguments, out], capture_output=True, timeout=60, **options)
+    if done.returncode == 0:
+        return pa.ipc.open_stream(out).read_all()["a"].to_pylist()
+    assert done.returncode == 1 and not out.exists(), done
+    raise cd.Error(done.stderr.decode())
+
+
+WAYS = {
+    "python, path": lambda tmp, session, data: python()(session, stored(tmp, data)),
+    "python, path unmapped": lambda tmp, session, data: python(map=False)(session, stored(tmp, data)),
+    "python, bytes": lambda tmp, session, data: python()(session, data),
+    "python, seekable object": lambda tmp, session, data: python()(session, io.BytesIO(data)),
+    "python, other object": lambda tmp, session, data: python()(session, OnlyRead(data)),
+    "python, pipe's object": through_object,
+    "python, fifo": lambda tmp, session, data: with_fifo(tmp, data, lambda path: python()(session, path)),
+    "C, path": lambda tmp, session, data: in_c(stored(tmp, data)),
+    "C, fifo": lambda tmp, session, data: with_fifo(tmp, data, in_c),
+    "command, path": lambda tmp, session, data: command(tmp, stored(tmp, data)),
+    "command, path unmapped": lambda tmp, session, data: command(tmp, "--no-map", stored(tmp, data)),
+    "command, pipe": lambda tmp, session, data: command(tmp, "--from", "arrow-ipc", "-", input=data),
+    "command, fifo": lambda tmp, session, data: with_fifo(tmp, data, lambda path: command(tmp, path)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("name", INPUTS)
+def test_each_input_has_one_outcome_whichever_way_it_comes(session, tmp_path, name, way):
+    data, expected = INPUTS[name]
+    try:
+        rows = way(tmp_path, session, data)
+    except (cd.Error, capi.CrossdockError) as error:
+        assert expected is None, error
+        assert "panicked" not in str(error) and "internal" not in str(error)
+    else:
+        assert rows == expected

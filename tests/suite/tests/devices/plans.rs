@@ -1,0 +1,146 @@
+//! What a plan says is what a conversion does, for every format of the workspace's plugins and a column of every type.
+
+#[path = "../../../../arrays/tests/common/samples.rs"]
+mod samples;
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{Field, Schema};
+use crossdock::api::{Device, Options, Verdict};
+use crossdock::convert::PlanReport;
+use crossdock::memory::Backend;
+use crossdock::registry::Way;
+use crossdock::sink::{Output, VecSink};
+use crossdock::source::Input;
+use crossdock::{Error, Host, IpcForm, ReadOptions, Result, Session, Table, WriteOptions};
+use crossdock_test_support::devices;
+use crossdock_tests::built;
+
+/// A column of each type, without values, and with some as far as all formats have a place for them: those within a row that
+/// are null have none in a tensor.
+fn columns() -> Vec<(Field, ArrayRef)> {
+    let all = samples::all().into_iter().enumerate();
+    all.map(|(i, array)| {
+        let field = Field::new(format!("column {i}"), array.data_type().clone(), true);
+        (field, array.slice(0, 3))
+    })
+    .collect()
+}
+
+/// Arrow IPC of these columns.
+fn bytes_of(session: &Session, columns: &[(Field, ArrayRef)]) -> Vec<u8> {
+    let schema = Arc::new(Schema::new(columns.iter().map(|(field, _)| field.clone()).collect::<Vec<_>>()));
+    let arrays = columns.iter().map(|(_, array)| array.clone()).collect();
+    let batch = RecordBatch::try_new(schema, arrays).unwrap();
+    Table::from_record_batch(session, &batch).unwrap().to_ipc_bytes(IpcForm::Stream).unwrap()
+}
+
+fn input(bytes: &[u8]) -> Input {
+    Input::bytes(bytes.to_vec())
+}
+
+fn mask() -> Options {
+    Options::new().with("nulls", "mask")
+}
+
+fn is_refused(plan: &PlanReport, i: usize) -> bool {
+    plan.columns[i].verdict == Verdict::Unsupported
+}
+
+/// An error that names the plan's column and has its reason.
+fn assert_as_planned(result: Result<impl Sized>, plan: &PlanReport, i: usize) {
+    let (column, format) = (&plan.columns[i], &plan.format);
+    let Err(error) = result else { panic!("{format} takes {column:?}") };
+    assert!(matches!(error, Error::Plugin { .. }), "{error:?}");
+    let line = error.one_line();
+    assert!(line.contains(&format!("'{}'", column.name)), "{format}: {line}");
+    let reason = column.reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(line.contains(&reason), "{format}: {line}\ndoes not say: {reason}");
+}
+
+/// Beside them are those of other tests.
+const PLUGINS: [&str; 4] = ["arrow-ipc", "arrow-c-device", "dlpack", "encodings"];
+
+/// Every format that a plugin writes, by name, with whether it is also read.
+fn formats(session: &Session) -> Vec<(String, bool)> {
+    let all = session.plugins();
+    let plugins: Vec<_> = all.iter().filter(|plugin| PLUGINS.contains(&plugin.name())).collect();
+    let read: Vec<_> = plugins.iter().flat_map(|plugin| plugin.importer_formats()).collect();
+    let written = plugins.iter().flat_map(|plugin| plugin.exporter_formats());
+    written.map(|format| (format.name.clone(), read.iter().any(|f| f.name == format.name))).collect()
+}
+
+fn on(device: Device) -> (Host, Session) {
+    let backend = Backend::builder().untouchable(true).build();
+    let host = Host::builder().backend(backend).plugins(built()).build().unwrap();
+    let session = host.session().device(device).open().unwrap();
+    (host, session)
+}
+
+#[test]
+fn what_a_plan_says_of_a_way_out_and_back_is_what_a_conversion_does() {
+    for device in devices().iter().copied() {
+        let (host, session) = on(device);
+        let columns = columns();
+        let all = bytes_of(&session, &columns);
+        let formats = formats(&session);
+        assert!(formats.len() >= 9, "{formats:?}");
+        for (via, _) in formats.iter().filter(|(_, is_read)| *is_read) {
+            let convert = |bytes: &[u8]| {
+                let sink = VecSink::new();
+                let conversion = session.conversion().to("arrow-ipc-stream").via(via).nulls("mask");
+                conversion.run(input(bytes), Output::Memory(sink.clone())).map(|_| sink.take())
+            };
+            let plan = session.plan_via(input(&all), &ReadOptions::default(), via, &mask()).unwrap();
+            for (i, column) in columns.iter().enumerate().filter(|(i, _)| is_refused(&plan, *i)) {
+                assert_as_planned(convert(&bytes_of(&session, std::slice::from_ref(column))), &plan, i);
+            }
+            let kept = columns.iter().enumerate().filter(|(i, _)| !is_refused(&plan, *i));
+            let kept: Vec<_> = kept.map(|(_, column)| column.clone()).filter(|c| fits(via, c)).collect();
+            assert!(kept.len() >= 9, "{via} takes {} columns", kept.len());
+            let bytes = bytes_of(&session, &kept);
+            let out = convert(&bytes).unwrap_or_else(|error| panic!("{via}: {}", error.one_line()));
+            let read = |bytes: Vec<u8>| Table::from_ipc_bytes(&session, bytes).unwrap();
+            let (got, expected) = (read(out), read(bytes));
+            assert_eq!(got.schema(), expected.schema(), "{via}");
+            assert_eq!(got.to_record_batches().unwrap(), expected.to_record_batches().unwrap(), "{via}");
+        }
+        drop(session);
+        assert_eq!(host.settle(), []);
+    }
+}
+
+/// Whether the sample's values, and not only its type, have a place: a tensor has none for nulls within a row.
+fn fits(via: &str, (field, array): &(Field, ArrayRef)) -> bool {
+    let is_list = matches!(field.data_type(), arrow_schema::DataType::FixedSizeList(..));
+    !(via.starts_with("dlpack") && is_list && !array.is_empty())
+}
+
+#[test]
+fn what_a_plan_says_of_a_format_is_what_its_writer_does() {
+    for device in devices().iter().copied() {
+        let (host, session) = on(device);
+        let columns = columns();
+        let all = bytes_of(&session, &columns);
+        for (to, _) in formats(&session) {
+            let none = Options::new();
+            let plan = session.plan(input(&all), &ReadOptions::default(), &to, &none).unwrap();
+            for (i, (field, _)) in columns.iter().enumerate() {
+                let schema = Arc::new(Schema::new(vec![field.clone()]));
+                let options = WriteOptions { to: Some(to.clone()), ..WriteOptions::default() };
+                let begun = if session.capsule_format(&to, Way::Out).is_ok() {
+                    session.write_capsules(&to, &schema, &none)
+                } else {
+                    session.write(Output::Memory(VecSink::new()), &schema, &options)
+                };
+                match is_refused(&plan, i) {
+                    true => assert_as_planned(begun, &plan, i),
+                    false => drop(begun.unwrap()),
+                }
+            }
+        }
+        drop(session);
+        assert_eq!(host.settle(), []);
+    }
+}
