@@ -73,6 +73,12 @@ crossdock_code crossdock_check_version(uint32_t abi_major, uint32_t abi_minor, c
 /* The headers that this program is compiled with, against the library that it runs with. Ask before anything else. */
 #define CROSSDOCK_CHECK_VERSION(err) crossdock_check_version(CROSSDOCK_ABI_MAJOR, CROSSDOCK_ABI_MINOR, (err))
 
+/* Installs a handler for SIGBUS, which the system sends to whoever reads a mapped file that another program has truncated. From
+ * then on a call of this library that reads such a file returns CROSSDOCK_IO, with a message that names the file. Reads
+ * outside of calls, and every other SIGBUS, go to the handler that was installed before. Without this call the library installs no
+ * signal handler. [any-thread] CROSSDOCK_IO where the system refuses. */
+crossdock_code crossdock_handle_sigbus(crossdock_error* err);
+
 /* ------------------------------------------------------------------------------------------------------- host --- */
 
 typedef struct crossdock_host_handle crossdock_host_handle;

@@ -1,4 +1,4 @@
-//! Which library this is.
+//! Which library this is, and what it does to the process.
 
 use std::ffi::c_char;
 
@@ -27,6 +27,20 @@ pub extern "C" fn crossdock_version() -> *const c_char {
 pub unsafe extern "C" fn crossdock_check_version(major: u32, minor: u32, err: *mut RawError) -> Code {
     // SAFETY: the caller's error struct.
     unsafe { door::without(err, || check((major, minor), (ABI_MAJOR, ABI_MINOR))) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn crossdock_handle_sigbus(err: *mut RawError) -> Code {
+    let install = || {
+        let failed = |error| Error::io(format!("cannot install a handler for SIGBUS: {error}"));
+        crossdock::truncated::handle_sigbus().map_err(failed)
+    };
+    // SAFETY: the caller's error struct.
+    unsafe { door::without(err, install) }
 }
 
 fn check(wanted: (u32, u32), here: (u32, u32)) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crossdock_isolation::truncated::Truncated;
 use crossdock_plugin_api::{Code, Error as ApiError};
 
 use crate::policy::PolicyError;
@@ -62,6 +63,12 @@ pub enum Error {
     /// Somebody set the cancel flag.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<Truncated> for Error {
+    fn from(truncated: Truncated) -> Self {
+        Self::Data { what: "cannot read a mapped file".into(), source: truncated.into() }
+    }
 }
 
 impl Error {

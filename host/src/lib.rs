@@ -72,6 +72,7 @@ mod writer;
 
 pub use capsules::CapsuleFormat;
 pub use crossdock_isolation::refuse_if_privileged;
+pub use crossdock_isolation::truncated;
 pub use crossdock_memory_backend as memory;
 pub use crossdock_plugin_api as api;
 pub use decode::NodePlan;

@@ -41,6 +41,7 @@ mod serve_objects;
 mod serve_rooms;
 mod shared;
 mod sync;
+pub mod truncated;
 mod wire;
 
 pub use deadlines::Deadlines;

@@ -12,6 +12,8 @@ use std::sync::{Arc, Weak};
 use crossdock_memory_backend::{Account, ProcessWide, Reserved};
 use crossdock_plugin_api::Result;
 
+use crate::truncated::Listed;
+
 /// A whole file, mapped for reading.
 pub struct Mapping {
     /// To send it on; not kept open of too many.
@@ -23,6 +25,8 @@ pub struct Mapping {
     counted: Option<(Counted, Option<Reserved>)>,
     /// Whether somebody is about to take its pages out of the process.
     pub trimming: AtomicBool,
+    /// A file that others can truncate, for the handler of SIGBUS.
+    truncatable: Option<Listed>,
 }
 
 /// A file that is mapped.
@@ -158,8 +162,9 @@ static MAPPINGS: ProcessWide<Mappings> = ProcessWide::new();
 impl Mapping {
     /// Maps a file; `None` where it has no bytes, or cannot be mapped.
     pub fn of(file: Arc<File>) -> io::Result<Option<Arc<Self>>> {
-        let mapping = Self::map(&file)?;
-        Ok(mapping.map(|mapping| mapping.listed(Some(OpenFile { file, of_a_message: false, _kept: None }))))
+        let Some(mut mapping) = Self::map(&file)? else { return Ok(None) };
+        mapping.truncatable = Listed::new(mapping.start, mapping.bytes, file.as_raw_fd());
+        Ok(Some(mapping.listed(Some(OpenFile { file, of_a_message: false, _kept: None }))))
     }
 
     /// The same for one that this process made, to send it.
@@ -200,7 +205,8 @@ impl Mapping {
         }
         let Some(start) = NonNull::new(start.cast()) else { return Ok(None) };
         let id = (stat.dev(), stat.ino());
-        Ok(Some(Self { file: None, id, start, bytes, counted: None, trimming: AtomicBool::new(false) }))
+        let trimming = AtomicBool::new(false);
+        Ok(Some(Self { file: None, id, start, bytes, counted: None, trimming, truncatable: None }))
     }
 
     fn listed(mut self, file: Option<OpenFile>) -> Arc<Self> {
@@ -253,6 +259,8 @@ impl Drop for Mapping {
             }
             all.by_address.remove(&self.start.as_ptr().addr());
         }
+        // Before the system may give the addresses to others.
+        drop(self.truncatable.take());
         // SAFETY: mapped in `of`, unmapped once; whoever read it held a share.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }

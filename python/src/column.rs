@@ -21,12 +21,12 @@ use crate::dlpack_out;
 use crate::dlpack_tensor::number_of;
 use crate::errors::{OrRaise, Undisturbed};
 use crate::exchange_api_own;
-use crate::process::{Own, begin, detach};
+use crate::process::{Own, begin};
 use crate::schema::Field;
 use crate::session::Shared;
 use crate::table::{combined, compacted, device_of, rows_of_slice};
 use crate::vortex_out;
-use crate::work::detached;
+use crate::work::{detached, reading};
 
 /// One column of a table, on its device, in as many chunks as the table has batches.
 #[pyclass(frozen, weakref, module = "crossdock")]
@@ -128,7 +128,7 @@ impl Column {
             let arrays: Vec<_> = table.batches().iter().filter_map(|batch| batch.column(0)).collect();
             Ok(crossdock_arrays::count_nulls(&arrays, stream)?.into_iter().sum())
         };
-        detach(py, count).or_raise()
+        reading(py, count)?.or_raise()
     }
 
     fn __len__(&self) -> PyResult<usize> {

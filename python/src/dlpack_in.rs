@@ -20,6 +20,7 @@ use crate::process::{begin, detach};
 use crate::session::Shared;
 use crate::table::Table;
 use crate::warnings;
+use crate::work::reading;
 
 /// How tensors are to be read.
 pub struct Wishes<'a, 'py> {
@@ -79,7 +80,7 @@ pub fn from_dlpack<'py>(
         }
         asked.push(column);
     }
-    let table = detach(py, || read_columns(&shared, asked, schema.as_deref(), names.as_deref(), &options));
+    let table = reading(py, || read_columns(&shared, asked, schema.as_deref(), names.as_deref(), &options))?;
     let table = warnings::after(py, table)?;
     if several {
         return Ok(Bound::new(py, Table::new(table, shared))?.into_any());

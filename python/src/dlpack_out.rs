@@ -17,8 +17,8 @@ use crate::dlpack_formats::Formats;
 use crate::dlpack_in_producer::LEGACY_STREAM;
 use crate::dlpack_tensor::{Form, Managed, give, number_of};
 use crate::errors::{Kind, OrRaise, of_host, raise};
-use crate::process::detach;
 use crate::warnings;
+use crate::work::reading;
 
 /// The oldest version with a version.
 const FIRST: (i64, i64) = (1, 0);
@@ -196,7 +196,7 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
             )));
         }
         let batch = batch.into_owned();
-        return detach(py, || copied_to(column, session, batch, from, wanted));
+        return reading(py, || copied_to(column, session, batch, from, wanted))?;
     }
     let may_be_lent = wanted.form == Form::Versioned && wanted.copying != Copying::Always;
     let lent = match column.lent()?.tensor.get() {
@@ -210,7 +210,7 @@ pub fn tensor(py: Python<'_>, column: &Column, wanted: Wanted) -> PyResult<Manag
             let cheap = may_be_lent && batch.column(0).is_some_and(|values| is_plain(values, from));
             let tensor = match cheap {
                 true => made(column, session, &batch, from, wanted),
-                false => detach(py, || made(column, session, &batch, from, wanted)),
+                false => reading(py, || made(column, session, &batch, from, wanted))?,
             }?;
             if may_be_lent && !tensor.is_copied() { kept(column, tensor)? } else { tensor }
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossdock::sink::Output;
 use crossdock::source::Input;
+use crossdock::truncated::handle_sigbus;
 use crossdock::{IpcForm, ReadOptions, Table as HostTable, WriteOptions};
 use crossdock_plugin_api::{CancelFlag, Options};
 use pyo3::exceptions::PyTypeError;
@@ -90,7 +91,12 @@ pub fn read_ipc(shared: &Arc<Shared>, source: &Bound<'_, PyAny>, map: bool) -> P
 
 fn open(path: PathBuf, flag: &CancelFlag, map: bool) -> crossdock::Result<Input> {
     let input = Input::open(path, flag)?;
-    Ok(if map { input } else { input.without_mapping() })
+    if !map {
+        return Ok(input.without_mapping());
+    }
+    // Without a handler, whoever truncates the file ends this process.
+    handle_sigbus().map_err(|source| crossdock::Error::Io { what: "cannot handle SIGBUS".into(), source })?;
+    Ok(input)
 }
 
 /// Whether a path is read for long: a large file, or what is no file, and may have nothing to read for now.

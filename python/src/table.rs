@@ -14,10 +14,10 @@ use crate::arrow_out::{Exported, as_one_array, refuse_unknown};
 use crate::column::Column;
 use crate::errors::{OrRaise, Undisturbed};
 use crate::path::FsPath;
-use crate::process::{Own, begin, detach};
+use crate::process::{Own, begin};
 use crate::schema::{Schema, index_of};
 use crate::session::Shared;
-use crate::work::detached;
+use crate::work::{detached, reading};
 
 /// Columns of one length, on a device. Tables do not change; slices and selections share their buffers.
 #[pyclass(frozen, weakref, mapping, module = "crossdock")]
@@ -47,20 +47,20 @@ pub fn combined(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     let session = table.session();
     // A table that was put together of others' batches may lie in several places.
     let there = detached(py, || table.move_to(device_of(table)))?;
-    let one = detach(py, || {
+    let one = reading(py, || {
         // Of batches of which one alone has rows it is that one.
         DeviceBatch::concatenate(there.batches(), session.stream())?.without_offsets(session.stream())
-    });
+    })?;
     HostTable::from_batches(session, table.schema().clone(), vec![one.or_raise()?]).or_raise()
 }
 
 /// The same batches with offset 0, copied on their device where they have another.
 pub fn compacted(py: Python<'_>, table: &HostTable) -> PyResult<HostTable> {
     let session = table.session();
-    let batches = detach(py, || {
+    let batches = reading(py, || {
         let each = table.batches().iter().map(|batch| batch.without_offsets(session.stream()));
         each.collect::<crossdock_plugin_api::Result<Vec<_>>>()
-    });
+    })?;
     HostTable::from_batches(session, table.schema().clone(), batches.or_raise()?).or_raise()
 }
 

@@ -16,6 +16,7 @@ use crate::process::{begin, detach};
 use crate::session::Shared;
 use crate::vortex_buffer::take;
 use crate::warnings;
+use crate::work::reading;
 
 /// The most nodes that are taken from one object, before any of their parts are looked at.
 const MOST_NODES: usize = 1 << 20;
@@ -40,10 +41,10 @@ pub fn from_vortex(py: Python<'_>, shared: &Arc<Shared>, object: &Bound<'_, PyAn
 /// A column of a tree, decoded by the plugins that the session has.
 pub fn decode(py: Python<'_>, shared: &Arc<Shared>, array: EncodedArray) -> PyResult<Column> {
     let session = &shared.session;
-    let table = detach(py, || {
+    let table = reading(py, || {
         let batch = session.decode(session.with_arrow_types(array)?)?;
         crossdock::Table::from_batches(session, batch.schema().clone(), vec![batch])
-    });
+    })?;
     Ok(Column::new(warnings::after(py, table.or_raise())?, shared.clone()))
 }
 

@@ -4,6 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use crossdock::Result;
+use crossdock::truncated::guarded;
 use crossdock_plugin_api::CancelFlag;
 use pyo3::prelude::*;
 
@@ -19,10 +20,15 @@ pub const LONG_BYTES: u64 = 16 << 20;
 
 /// Runs `work` with the lock released.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
-    warnings::after(py, detach(py, work).or_raise())
+    warnings::after(py, detach(py, || guarded(work)).or_raise())
 }
 
-/// The same for work that may take long: signals are looked at meanwhile, and one whose handler raises (Ctrl-C does) sets
+/// Runs `work`, which reads values, with the lock released. Fails where it read a mapped file that was truncated meanwhile.
+pub fn reading<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
+    detach(py, || guarded(|| Ok::<_, crossdock::Error>(work()))).or_raise()
+}
+
+/// As [`detached`], for work that may take long: signals are looked at meanwhile, and one whose handler raises (Ctrl-C does) sets
 /// `cancel`, waits for the work to end, and raises.
 pub fn interruptible<T: Send>(
     py: Python<'_>,
@@ -36,7 +42,7 @@ pub fn interruptible<T: Send>(
             let worker = scope.spawn(move || {
                 // Dropped at the end, however that comes.
                 let _done = done;
-                work()
+                guarded(work)
             });
             while let Err(RecvTimeoutError::Timeout) = at_end.recv_timeout(SIGNALS) {
                 if raised.is_none()

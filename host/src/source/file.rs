@@ -16,8 +16,9 @@ use crate::error::{Error, Result};
 /// Its content is mapped, so that host memory need not be copied. Whoever cuts a mapped file short takes the ground from
 /// under its readers: the system then sends SIGBUS to the process that looks at the missing part. The host asks for the
 /// length before every batch and at the end ([`FileSource::check_length`]) and stops with an error, which closes all but a
-/// short moment; the library installs no signal handler, which is the application's to decide on (the command has one).
-/// Who cannot trust the writers of a file opens it with [`FileSource::unmapped`].
+/// short moment. Signal handlers are the application's to decide on, so the library installs one only when it is asked to
+/// ([`crate::truncated::handle_sigbus`]; the Python package does, the command has its own). Who cannot trust the writers of a
+/// file opens it with [`FileSource::unmapped`].
 pub struct FileSource {
     file: Arc<File>,
     name: String,

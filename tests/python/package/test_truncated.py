@@ -1,0 +1,129 @@
+"""A mapped file that another program truncates: an error of the call that reads it, and no zeros afterwards."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROWS = 300_000
+
+PRELUDE = f"""
+import io, os, sys
+import pyarrow as pa
+import crossdock
+
+def table(path, rows={ROWS}):
+    values = pa.array([None if i % 7 == 0 else i for i in range(rows)], pa.int64())
+    texts = pa.array([str(i) for i in range(rows)], pa.string())
+    batch = pa.record_batch([values, texts, values], ["n", "text", "last"])
+    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+        writer.write_batch(batch)
+        writer.write_batch(batch)
+
+path = sys.argv[1]
+table(path)
+session = crossdock.Session(sys.argv[2])
+"""
+
+OPERATIONS = {
+    "write_ipc to an object": "t.write_ipc(io.BytesIO())",
+    "write_ipc to a file": "t.write_ipc(path + '.copy')",
+    "combine_batches": "t.combine_batches()",
+    "sliced and compact": "t.slice(5).compact()",
+    "combine_chunks of a column": "t['last'].combine_chunks()",
+    "validate": "crossdock.Session('cpu', validate='full').from_arrow(t)",
+}
+
+
+def run(code, *arguments):
+    code = PRELUDE + textwrap.dedent(code)
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_truncated_file_is_an_error_of_the_call_that_reads_it(tmp_path, operation):
+    code = f"""
+    t = session.read_ipc(path)
+    before = os.path.getsize(path)
+    os.truncate(path, 8192)
+    for _ in range(2):
+        try:
+            {OPERATIONS[operation]}
+        except (crossdock.DataError, OSError) as error:
+            print(type(error).__name__, error)
+        else:
+            print("nothing was raised")
+    os.truncate(path, before)
+    print("alive", file=sys.stderr)
+    """
+    out = run(code, tmp_path / "a.arrow", "cpu")
+    lines = out.stdout.splitlines()
+    assert (out.returncode, len(lines)) == (0, 2), (out.stdout, out.stderr)
+    for line in lines:
+        # The kernel reads for a write of large buffers, and says so by another error.
+        assert "was truncated while it was mapped" in line or "cut short" in line, line
+
+
+def test_the_error_names_the_file_and_the_bytes_and_says_what_to_do(tmp_path):
+    path = tmp_path / "named.arrow"
+    code = """
+    t = session.read_ipc(path)
+    size = os.path.getsize(path)
+    os.truncate(path, 4096)
+    try:
+        t.combine_batches()
+    except OSError as error:
+        print(size)
+        print(error)
+    """
+    out = run(code, path, "cpu")
+    size, message = out.stdout.splitlines()
+    for part in (str(path), f"expected {size} bytes", "got 4096", "map=False"):
+        assert part in message, message
+
+
+def test_outside_of_a_call_the_reader_gets_the_signal_and_no_zeros(tmp_path):
+    code = """
+    import pyarrow.compute as pc
+    t = session.read_ipc(path)
+    column = pa.chunked_array(t["last"])
+    os.truncate(path, 4096)
+    try:
+        t.combine_batches()
+    except OSError:
+        print("raised", flush=True)
+    print(pc.sum(column))
+    """
+    out = run(code, tmp_path / "b.arrow", "cpu")
+    assert (out.returncode, out.stdout) == (-signal.SIGBUS, "raised\n"), (out.stdout, out.stderr)
+
+
+def test_a_handler_that_was_there_before_gets_what_is_not_ours(tmp_path):
+    code = """
+    import faulthandler, mmap
+    faulthandler.enable()
+    t = session.read_ipc(path)
+    other = path + ".other"
+    with open(other, "wb") as file:
+        file.write(bytes(100_000))
+    file = open(other, "r+b")
+    mapped = mmap.mmap(file.fileno(), 0)
+    os.truncate(other, 0)
+    print(mapped[50_000])
+    """
+    out = run(code, tmp_path / "c.arrow", "cpu")
+    assert out.returncode == -signal.SIGBUS, (out.stdout, out.stderr)
+    assert "Fatal Python error: Bus error" in out.stderr
+
+
+def test_a_table_that_was_read_without_mapping_stays_as_it_was(tmp_path):
+    code = """
+    t = session.read_ipc(path, map=False)
+    os.truncate(path, 4096)
+    print(pa.table(t.combine_batches())["last"].null_count)
+    """
+    out = run(code, tmp_path / "d.arrow", "cpu")
+    assert (out.returncode, out.stdout) == (0, f"{2 * -(-ROWS // 7)}\n"), (out.stdout, out.stderr)
