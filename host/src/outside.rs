@@ -1,11 +1,11 @@
-//! Batches in memory that their plugin did not take from the host: counted against the budget from the moment at which they are
-//! handed over, to their release. What a plugin holds before that nobody sees.
+//! Batches, read or decoded, in memory that their plugin did not take from the host: counted against the budget from the moment at
+//! which they are handed over, to their release. What a plugin holds before that nobody sees.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crossdock_arrays::{DeviceArray, DeviceBatch};
 use crossdock_memory_backend::{Account, Charge};
-use crossdock_plugin_api::{Device, Owned, Result, abi};
+use crossdock_plugin_api::{Device, EncodedArray, EncodedNode, Owned, Result, abi};
 
 use crate::traced::ended_by;
 
@@ -23,30 +23,41 @@ pub(crate) fn with_place(batch: Owned<abi::Batch>) -> (Owned<abi::Batch>, Place)
     (batch, place)
 }
 
-/// Charges `account` with what of the batch lies in host memory and neither in a block of the host's nor in `input`.
+/// Address and bytes, in host memory.
+pub(crate) type Range = (u64, u64);
+
+/// Charges `account` with what of the batch lies in host memory and neither in a block of the host's nor in `input`, which it was
+/// made of.
 ///
 /// # Errors
 /// The budget has no room for it.
-pub(crate) fn charge(
-    batch: &DeviceBatch,
-    place: &Place,
-    account: &Account,
-    input: Option<&[u8]>,
-) -> Result<()> {
-    let mut ranges = Vec::new();
-    batch.columns().iter().for_each(|column| add(column, &mut ranges));
-    let input = input.map(|bytes| bytes.as_ptr_range());
+pub(crate) fn charge(batch: &DeviceBatch, place: &Place, account: &Account, input: Vec<Range>) -> Result<()> {
+    let input = once(input);
     let is_input = |address: u64| {
-        input.as_ref().is_some_and(|range| (range.start as u64..range.end as u64).contains(&address))
+        let before = input.partition_point(|(start, _)| *start <= address);
+        let last = before.checked_sub(1).and_then(|i| input.get(i));
+        last.is_some_and(|(start, bytes)| address < start.saturating_add(*bytes))
     };
-    let own = once(ranges).into_iter().filter(|(address, _)| !is_input(*address));
+    let own = once(ranges(batch)).into_iter().filter(|(address, _)| !is_input(*address));
     let charge = account.charge_outside(own)?;
     *place.0.lock().unwrap_or_else(PoisonError::into_inner) = charge;
     Ok(())
 }
 
-/// Address and bytes.
-type Range = (u64, u64);
+/// Where a batch's buffers in host memory are.
+pub(crate) fn ranges(batch: &DeviceBatch) -> Vec<Range> {
+    let mut ranges = Vec::new();
+    batch.columns().iter().for_each(|column| add(column, &mut ranges));
+    ranges
+}
+
+/// Where the buffers in host memory are of a node and of those below it, as far as nobody has taken them.
+pub(crate) fn encoded_ranges(array: &EncodedArray, node: &EncodedNode<'_>) -> Vec<Range> {
+    let nodes = (node.index()..node.end()).filter_map(|index| array.node(index).ok());
+    let buffers = nodes.flat_map(|node| (0..node.n_buffers()).filter_map(move |i| node.buffer(i).ok()));
+    let on_host = buffers.filter(|buffer| buffer.device.r#type == Device::CPU.r#type && buffer.bytes > 0);
+    on_host.map(|buffer| (buffer.address.addr() as u64, buffer.bytes)).collect()
+}
 
 /// What several ranges have in common counts once: those that overlap become one.
 fn once(mut ranges: Vec<Range>) -> Vec<Range> {

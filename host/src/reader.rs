@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use crossdock_arrays::{DeviceBatch, Level, export_schema, import_result, import_schema, validate};
+use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
     BatchStreamHandle, ByteSource, CallSettings, Capsule, Device, Error as ApiError, Input as ApiInput,
     Options, Progress, Source, Validate,
@@ -211,7 +212,7 @@ impl Reader {
         if self.ended {
             return Ok(None);
         }
-        let next = self.next_of_stream();
+        let next = guarded(|| self.next_of_stream());
         self.ended = matches!(next, Ok(None));
         self.note_failure(&next);
         next
@@ -240,6 +241,7 @@ impl Reader {
         let batch = import_result(raw, &self.schema, self.session.stream()).map_err(wrong)?;
         if let Some(place) = place {
             let input = self.input.as_ref().and_then(Input::in_memory);
+            let input = input.map(|bytes| (bytes.as_ptr() as u64, bytes.len() as u64)).into_iter().collect();
             outside::charge(&batch, &place, account, input)
                 .map_err(|error| self.plugin.failed(&*self.name, error))?;
         }

@@ -29,6 +29,7 @@ use run::{Link, named, run};
 
 use crate::error::{Error, Result};
 use crate::instances::Instances;
+use crate::outside;
 use crate::plugin::Plugin;
 use crate::session::Session;
 use crate::traced::{self, Maker};
@@ -175,6 +176,7 @@ impl Session {
         }
         let steps = plan(&array, call.device, &plugins, self.most_bytes())?;
         stage(&mut array, &steps, stream.memory())?;
+        let has_budget = self.host().backend().limit_bytes().is_some();
         let mut done: Done = (0..array.n_nodes()).map(|_| None).collect();
         for (index, step) in steps.iter().enumerate().rev() {
             if call.cancel.is_cancelled() {
@@ -182,7 +184,7 @@ impl Session {
             }
             let Step::Decoded(step) = step else { continue };
             let batch = match step.by {
-                By::Plugin(_) => decode_node(call, stream, &array, index, step, &mut done)?,
+                By::Plugin(_) => decode_node(call, stream, &array, index, step, has_budget, &mut done)?,
                 By::Program(_) => run_programs(stream, &array, index, &steps, &mut done)?,
                 By::ProgramAbove(_) => continue,
             };
@@ -207,6 +209,7 @@ fn decode_node(
     array: &EncodedArray,
     index: usize,
     step: &Decoded<'_>,
+    has_budget: bool,
     done: &mut Done,
 ) -> ApiResult<DeviceBatch> {
     let Decoded { plugin, device, given, schema, .. } = step;
@@ -217,6 +220,9 @@ fn decode_node(
         return Err(ApiError::internal("a node with a program was to be decoded by its plugin"));
     };
     let account = plugin.account();
+    // The process of an isolated plugin has a limit of its own.
+    let is_charged = has_budget && !plugin.is_isolated();
+    let mut input = if is_charged { outside::encoded_ranges(array, &node) } else { Vec::new() };
     let below = |(given, at): (&Given, usize)| {
         if *given != Given::Decoded {
             return Ok(None);
@@ -224,6 +230,9 @@ fn decode_node(
         let batch = done.get_mut(at).and_then(Option::take);
         let batch = batch.ok_or_else(|| node.wrong("a node below it was not decoded before it"))?;
         let batch = moved(batch, *device, stream)?;
+        if is_charged {
+            input.extend(outside::ranges(&batch));
+        }
         export_batch(&batch, false, &here).map(Some)
     };
     let below = given.iter().zip(index + 1..).map(below).collect::<ApiResult<Vec<_>>>()?;
@@ -241,7 +250,16 @@ fn decode_node(
         Ok(traced::crossing(batch, account, Maker::Plugin))
     };
     let raw = account.call("encoding.decode", decode).map_err(by)?;
+    let (raw, place) = if is_charged {
+        let (raw, place) = outside::with_place(raw);
+        (raw, Some(place))
+    } else {
+        (raw, None)
+    };
     let batch = import_result(raw, schema, &here).map_err(by)?;
+    if let Some(place) = place {
+        outside::charge(&batch, &place, account, input).map_err(by)?;
+    }
     held_to_its_word(node, &batch, &here).map_err(by)?;
     Ok(batch)
 }

@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock::api::{
-    About, BatchStream, Call, Code, Device, Error as ApiError, Format, Host as HostHandle, Importer,
-    Input as ApiInput, Options, Owned, Plugin, Result, Source, abi, entry,
+    About, BatchStream, Call, Code, Device, EncodedArray, EncodedNode, Encoding, Error as ApiError, Format,
+    Host as HostHandle, Importer, Input as ApiInput, LogicalType, NodeParts, Options, Owned, Plugin, Result,
+    Source, abi, entry,
 };
 use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock::memory::Backend;
 use crossdock::source::Input;
 use crossdock::{Error, Host, ReadOptions, Session};
-use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_schema};
+use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_field, export_schema};
 use crossdock_memory::{Buffer, ForeignOwner, Growing, Memory, Ready};
 
 const LARGE: usize = 3 << 19;
@@ -34,6 +35,68 @@ impl Plugin for Hoarder {
     fn importer(&self) -> Option<&dyn Importer> {
         Some(self)
     }
+
+    fn encoding(&self) -> Option<&dyn Encoding> {
+        Some(self)
+    }
+}
+
+/// The bytes of the node's one buffer, in place or in memory of the plugin's own.
+impl Encoding for Hoarder {
+    fn ids(&self) -> &[&'static str] {
+        &["hoarder.own", "hoarder.in-place"]
+    }
+
+    fn check(&self, _: EncodedNode<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn size(&self, _: EncodedNode<'_>) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn decode(
+        &self,
+        _: &Call<'_>,
+        node: EncodedNode<'_>,
+        _: Vec<Option<Owned<abi::Batch>>>,
+    ) -> Result<Owned<abi::Batch>> {
+        let stream = self.memory.default_stream(Device::CPU)?;
+        // SAFETY: its maker vouches for the buffer.
+        let mut buffer = unsafe { Buffer::of_encoded(node.take_buffer(0)?) }.unwrap();
+        if node.encoding() == "hoarder.own" {
+            let bytes = buffer.host_view(&stream)?.to_vec();
+            let (address, n) = (bytes.as_ptr() as u64, bytes.len() as u64);
+            // SAFETY: the owner has as many bytes there, which stay.
+            buffer = unsafe {
+                Buffer::foreign(&ForeignOwner::new(bytes), Device::CPU, address, Some(n), Ready::Now)
+            };
+        }
+        let n = node.length() as usize;
+        let column =
+            DeviceArray::try_new(DataType::UInt8, n, 0, Some(0), vec![None, Some(buffer)], vec![], None)?;
+        let schema = Arc::new(Schema::new(vec![Field::new("", DataType::UInt8, false)]));
+        export_batch(&DeviceBatch::try_new(schema, n, vec![column])?, false, &stream)
+    }
+}
+
+/// One node over bytes that are neither the host's nor the plugin's.
+fn tree(encoding: &str) -> EncodedArray {
+    let bytes = vec![7u8; LARGE];
+    let (address, n) = (bytes.as_ptr() as u64, bytes.len() as u64);
+    // SAFETY: the owner has as many bytes there, which stay.
+    let buffer =
+        unsafe { Buffer::foreign(&ForeignOwner::new(bytes), Device::CPU, address, Some(n), Ready::Now) };
+    let field = export_field(&Field::new("", DataType::UInt8, false)).unwrap();
+    let node = NodeParts {
+        encoding: encoding.into(),
+        logical_type: LogicalType::Schema(field),
+        length: n,
+        metadata: Vec::new(),
+        n_buffers: 1,
+        n_children: 0,
+    };
+    EncodedArray::new(vec![node], vec![buffer.to_encoded()]).unwrap()
 }
 
 impl Importer for Hoarder {
@@ -120,9 +183,9 @@ fn session(limit: Option<usize>) -> (Host, Session) {
         version: "0.1.0",
         description: "keeps bytes",
         licence: "Apache-2.0",
-        interfaces: "crossdock.importer/1",
+        interfaces: "crossdock.importer/1 crossdock.encoding/1",
         formats: "own growing in-place",
-        encodings: "",
+        encodings: "hoarder.own hoarder.in-place",
     };
     let search = Search::nowhere().linked(LinkedPlugin::new(&ENTRY, about.meta()));
     let backend =
@@ -197,4 +260,23 @@ fn what_is_the_hosts_or_the_inputs_counts_once_and_not_at_all() {
     let (host, free) = session(None);
     let batch = read(&free, large(), "own").unwrap();
     assert_eq!((batch.len(), host.ledger().outside), (LARGE, Vec::new()));
+}
+
+#[test]
+fn what_is_decoded_into_memory_of_the_plugins_own_is_held_to_the_budget_too() {
+    let (host, narrow) = session(Some(64 << 10));
+    let line = narrow.decode(tree("hoarder.own")).unwrap_err().one_line();
+    for part in ["handed over 1572864 bytes in memory of its own", "the limit of 65536 bytes"] {
+        assert!(line.contains(part), "{line}");
+    }
+    // What lies where the encoded bytes do is nothing new.
+    let batch = narrow.decode(tree("hoarder.in-place")).unwrap();
+    assert_eq!((batch.len(), host.ledger().outside), (LARGE, Vec::new()));
+
+    let (host, wide) = session(Some(4 << 20));
+    let batch = wide.decode(tree("hoarder.own")).unwrap();
+    let outside: Vec<u64> = host.ledger().outside.iter().map(|(_, bytes)| *bytes).collect();
+    assert_eq!(outside, [LARGE as u64]);
+    drop(batch);
+    assert_eq!(host.ledger().outside, []);
 }
