@@ -32,7 +32,7 @@ pub use c::{
     ArrayQueue, Arrays, DataStream, DeviceStream, StreamSchema, batch_schema, check_batch_array, check_ends,
     export_array, export_batch, export_device_array, export_field, export_plain, export_schema, import_array,
     import_batch, import_device_array, import_field, import_field_ref, import_field_replacing, import_result,
-    import_schema, import_schema_ref, on_cpu, plain_values,
+    import_schema, import_schema_ref, lend_batch, on_cpu, plain_values,
 };
 pub use call::call_stream;
 pub use cast::{cast, is_cast};

@@ -98,7 +98,7 @@ unsafe extern "C" fn get_next(
             check_cancelled(call)?;
         }
         let batch = match reader.next().map_err(error::of_host)? {
-            Some(batch) => crossdock_arrays::export_batch(&batch, false, session.stream())?,
+            Some(batch) => crossdock_arrays::lend_batch(&batch, false, session.stream())?,
             // SAFETY: a released batch, which is the end.
             None => unsafe { Owned::new(api::Batch::new()) },
         };

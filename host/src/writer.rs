@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{DeviceBatch, export_batch, export_schema};
+use crossdock_arrays::{DeviceBatch, export_batch, export_schema, lend_batch};
+use crossdock_isolation::truncated::guarded;
 use crossdock_plugin_api::{
-    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Options, Sink, WriterHandle,
+    CallSettings, Capsule, ColumnPlan, Device, Error as ApiError, Format, Named, Options, Sink, WriterHandle,
+    abi,
 };
 
 use crate::error::{Error, Result};
@@ -36,6 +38,8 @@ pub struct Writer {
     format: Format,
     name: String,
     output: Option<Output>,
+    /// Whether batches become what any library may take, and release while its own work still runs.
+    is_lent: bool,
     /// Whether a batch was not written, so that what there is is not what was to be.
     failed: bool,
 }
@@ -127,7 +131,11 @@ impl Writer {
         let writer = account.call("exporter.begin", begin).map_err(failed)?;
         let writer = Ended::new(writer, account, "writer.release");
         let (session, schema) = (session.clone(), schema.clone());
-        Ok(Self { writer, plugin, session, call, schema, format, name, output, failed: false })
+        // The plugin may hand the batch on as it is.
+        let is_lent =
+            format.capsules.iter().any(|name| name.as_bytes() != abi::EncodedArray::NAME.to_bytes());
+        let is_lent = is_lent && output.is_none();
+        Ok(Self { writer, plugin, session, call, schema, format, name, output, is_lent, failed: false })
     }
 
     /// Who writes.
@@ -166,7 +174,7 @@ impl Writer {
 
     /// Writes a batch of the schema; what it became, where the format is one of capsules.
     pub fn write(&mut self, batch: DeviceBatch) -> Result<Vec<Capsule>> {
-        let written = self.write_batch(batch);
+        let written = guarded(|| self.write_batch(batch));
         self.failed |= written.is_err();
         written
     }
@@ -176,7 +184,7 @@ impl Writer {
         if !self.format.takes(batch.device().r#type) {
             return self.write(batch.clone());
         }
-        let written = self.session.check_cancelled().and_then(|()| self.write_placed(batch));
+        let written = self.session.check_cancelled().and_then(|()| guarded(|| self.write_placed(batch)));
         self.failed |= written.is_err();
         written
     }
@@ -192,7 +200,8 @@ impl Writer {
         if let Some(difference) = schema_difference(&self.schema, batch.schema()) {
             return Err(Error::usage(format!("a batch does not fit what is being written: {difference}")));
         }
-        let raw = export_batch(batch, false, self.session.stream()).map_err(failed)?;
+        let export = if self.is_lent { lend_batch } else { export_batch };
+        let raw = export(batch, false, self.session.stream()).map_err(failed)?;
         let account = self.plugin.account();
         let write = || self.writer.write(&self.call, traced::crossing(raw, account, Maker::Host));
         account.call("writer.write", write).map_err(|error| self.plugin.failed(&self.name, error))

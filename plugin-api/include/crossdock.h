@@ -239,7 +239,11 @@ typedef struct crossdock_block crossdock_block;
  *
  * `buffer_sizes` (may be NULL) has one entry for each entry of `buffers`: in pre-order, a node's own buffers, then
  * its children in order, then its dictionary, and no more; -1 where nobody knows. `metadata` (may be NULL) is this batch's own
- * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array. */
+ * key-value metadata, encoded as ArrowSchema.metadata is. Both live as long as the array.
+ *
+ * Whoever releases a batch or an encoded buffer that was passed between host and plugin has finished with its memory: all of
+ * its work on it has passed (see `call_after`). The maker then frees its blocks without waiting for other work. Arrays
+ * in capsules give no such promise, see CROSSDOCK_FREE_LENT. */
 typedef struct crossdock_batch {
   size_t struct_size;
   struct ArrowDeviceArray array;
@@ -775,8 +779,8 @@ typedef struct crossdock_host_kernels {
   void* private_data;
 } crossdock_host_kernels;
 
-#define CROSSDOCK_FREE_LENT 1u /* others have seen the block, in a batch or a capsule: wait for all that is in flight. A flag that
-                                  a host does not know means no less to it. */
+#define CROSSDOCK_FREE_LENT 1u /* the block was exported to another library, in a capsule: wait for all work in flight. A flag
+                                  that a host does not know means no less to it. */
 
 #define CROSSDOCK_HOST_MEMORY_ID "crossdock.host.memory/1"
 
@@ -856,6 +860,12 @@ typedef struct crossdock_memory {
    * allocated on it may outlive it. */
   crossdock_code (*stream_adopt)(const struct crossdock_memory*, crossdock_device, void* raw, crossdock_stream** out,
                                  crossdock_error* err);
+
+  /* As `call_after`, but f is called only after all work that is in flight on the CUDA devices has passed as well, work of
+   * other libraries included. For the release of an array whose memory was exported to such a library, which may
+   * release it while its kernels still run. */
+  void (*call_after_all)(const struct crossdock_memory*, crossdock_event* const* events, size_t n_events,
+                         void (*f)(void* data), void* data);
 } crossdock_memory;
 
 /* ------------------------------------------------------------------------------------------------------- entry --- */

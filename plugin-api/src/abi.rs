@@ -453,6 +453,7 @@ abi! {
         host_address: Option<unsafe extern "C" fn(*const Memory, Device, *const c_void, usize) -> *mut c_void>,
         call_after: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize, Callback, *mut c_void)>,
         stream_adopt: Option<unsafe extern "C" fn(*const Memory, Device, *mut c_void, *mut *mut Stream, *mut Error) -> Code>,
+        call_after_all: Option<unsafe extern "C" fn(*const Memory, *const *mut Event, usize, Callback, *mut c_void)>,
     }
     struct PluginEntry {
         magic: u64,

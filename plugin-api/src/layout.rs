@@ -81,7 +81,7 @@ pub fn layouts() -> Vec<StructLayout> {
             struct_size, private_data, devices, alloc, alloc_pinned, free, copy, fill, launch, stream_default,
             stream_create, stream_destroy, stream_synchronize, stream_wait, stream_wait_raw, stream_raw,
             stream_is_capturing, event_record, event_query, event_synchronize, event_destroy, event_raw, pointer,
-            host_address, call_after, stream_adopt,
+            host_address, call_after, stream_adopt, call_after_all,
         }
         "crossdock_plugin_entry" = PluginEntry { magic, struct_size, abi_major, abi_minor, flags, create, destroy, get_interface }
         "crossdock_plugin_meta" = PluginMeta {

@@ -3,8 +3,8 @@
 use arrow_schema::FieldRef;
 use crossdock::Table as HostTable;
 use crossdock_arrays::{
-    ArrayQueue, DeviceBatch, StreamSchema, check_ends, export_batch, export_device_array, export_field,
-    export_schema, import_field,
+    ArrayQueue, DeviceBatch, StreamSchema, check_ends, export_device_array, export_field, export_schema,
+    import_field, lend_batch,
 };
 use crossdock_memory::Stream;
 use crossdock_plugin_api::{Device, Named, Owned, Result, abi};
@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::capsules::{give, take};
 use crate::errors::{OrRaise, usage};
-use crate::process::detach;
+use crate::work::reading;
 
 /// What is given: a table, or its only column by itself.
 pub struct Exported<'a> {
@@ -88,7 +88,7 @@ impl Exported<'_> {
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
         let batch = self.only_batch()?;
-        let array = detach(py, || self.raw_device_array(&batch)).or_raise()?;
+        let array = reading(py, || self.raw_device_array(&batch))?.or_raise()?;
         self.pair(py, array)
     }
 
@@ -100,13 +100,13 @@ impl Exported<'_> {
     ) -> PyResult<Bound<'py, PyTuple>> {
         self.check_requested(requested)?;
         let batch = self.only_batch()?;
-        let array = detach(py, || -> Result<abi::ArrowArray> {
+        let array = reading(py, || -> Result<abi::ArrowArray> {
             let stream = self.stream(&batch)?;
             let batch = batch.move_to(&stream, Device::CPU)?;
             // Readers of host memory know no events.
             stream.synchronize()?;
             Ok(self.raw_device_array(&batch)?.into_raw().array)
-        });
+        })?;
         // SAFETY: what an exported device array holds is complete in itself; on the CPU nothing has to be waited for.
         let array = unsafe { Owned::new(array.or_raise()?) };
         self.pair(py, array)
@@ -119,7 +119,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_requested(requested)?;
-        let queue = detach(py, || self.queue(self.table.batches())).or_raise()?;
+        let queue = reading(py, || self.queue(self.table.batches()))?.or_raise()?;
         let declared =
             self.table.batches().first().map_or(self.table.session().device(), DeviceBatch::device);
         give(py, queue.into_device_stream(self.stream_schema(), declared))
@@ -132,7 +132,7 @@ impl Exported<'_> {
         requested: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.check_requested(requested)?;
-        let queue = detach(py, || -> Result<ArrayQueue> {
+        let queue = reading(py, || -> Result<ArrayQueue> {
             let batches = self.table.batches();
             let streams = batches.iter().map(|batch| self.stream(batch)).collect::<Result<Vec<_>>>()?;
             let moved = batches.iter().zip(&streams).map(|(batch, on)| batch.move_to(on, Device::CPU));
@@ -140,7 +140,7 @@ impl Exported<'_> {
             // Once all of them are on their way.
             streams.iter().try_for_each(Stream::synchronize)?;
             self.queue(&moved)
-        });
+        })?;
         give(py, queue.or_raise()?.into_data_stream(self.stream_schema()))
     }
 
@@ -168,7 +168,7 @@ impl Exported<'_> {
         if let (Some(_), Some(column)) = (&self.column, batch.column(0)) {
             return export_device_array(column, &stream);
         }
-        let raw = export_batch(batch, false, &stream)?;
+        let raw = lend_batch(batch, false, &stream)?;
         check_ends(&raw, self.table.schema(), stream.memory())?;
         let raw = raw.into_raw();
         // SAFETY: the batch was the `Owned` one's; without a schema, the array is all that it owned.

@@ -98,7 +98,7 @@ fn of_plain(
 ) -> Result<DeviceBatch> {
     let device = Device::from_arrow(array.device_type, array.device_id);
     let len = count(array.array.length, "length")?;
-    let owner = ForeignOwner::new(Foreign { _array: array, _memory: memory.clone() });
+    let owner = ForeignOwner::peer(Foreign { _array: array, _memory: memory.clone() }, device, memory);
     let column = |(field, address): (&FieldRef, u64)| {
         let data_type = field.data_type();
         let bytes = len * data_type.primitive_width().unwrap_or(0);
@@ -246,7 +246,7 @@ impl Reader {
     fn owning(raw: Owned<abi::ArrowDeviceArray>, memory: &Memory, ready: Ready) -> Result<Self> {
         let device = place(&raw)?;
         let sync_event = raw.sync_event;
-        let owner = ForeignOwner::new(Foreign { _array: raw, _memory: memory.clone() });
+        let owner = ForeignOwner::peer(Foreign { _array: raw, _memory: memory.clone() }, device, memory);
         let ready = if sync_event.is_null() {
             ready
         } else {

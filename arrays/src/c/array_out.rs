@@ -14,19 +14,33 @@ use crate::layout::BufferKind;
 use crate::metadata::pairs;
 use crate::{DeviceArray, DeviceBatch};
 
-/// The batch as it crosses the boundary: its buffers as they are, kept alive until the release, with exact null counts
+/// The batch as it passes between host and plugin, or between processes: its buffers as they are, kept alive until the release, with exact null counts
 /// and the table of buffer sizes. `stream` works on the batch's device if something has to be found out first: an
 /// unknown null count, several moments of readiness.
+///
+/// For what another library gets, see [`lend_batch`].
 pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
+    export(batch, with_schema, stream, false)
+}
+
+/// The same for a consumer that may be any library, and may release the batch while its own work still runs.
+pub fn lend_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> Result<Owned<abi::Batch>> {
+    export(batch, with_schema, stream, true)
+}
+
+fn export(batch: &DeviceBatch, with_schema: bool, stream: &Stream, lent: bool) -> Result<Owned<abi::Batch>> {
     if !with_schema
         && batch.metadata().is_empty()
-        && let Some(plain) = export_plain_batch(batch)
+        && let Some(plain) = export_plain_batch(batch, lent)
     {
         return Ok(plain);
     }
     let columns: Vec<&DeviceArray> = batch.columns().iter().collect();
     let device = batch.device();
     let (mut prepared, mut size, ready) = Prepared::new(&columns, device, stream)?;
+    if lent {
+        prepared.mark_lent();
+    }
     if !batch.metadata().is_empty() {
         prepared.metadata = metadata::write(&pairs(batch.metadata()))?;
     }
@@ -64,6 +78,7 @@ pub fn export_batch(batch: &DeviceBatch, with_schema: bool, stream: &Stream) -> 
 pub fn export_device_array(array: &DeviceArray, stream: &Stream) -> Result<Owned<abi::ArrowDeviceArray>> {
     let device = array.device();
     let (prepared, size, ready) = Prepared::new(&[array], device, stream)?;
+    prepared.mark_lent();
     let mut out = Out { builder: Builder::new(size), prepared, on_cpu: device == Device::CPU };
     let mut root = abi::ArrowArray::default();
     out.node(array, &mut root)?;

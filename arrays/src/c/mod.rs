@@ -13,7 +13,7 @@ mod streams_in;
 mod streams_out;
 
 pub use array_in::{check_batch_array, import_array, import_batch, import_device_array, import_result};
-pub use array_out::{export_array, export_batch, export_device_array};
+pub use array_out::{export_array, export_batch, export_device_array, lend_batch};
 pub use ends::check_ends;
 pub use plain::{export_plain, plain_values};
 pub use schema_in::{

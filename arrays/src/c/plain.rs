@@ -77,7 +77,7 @@ pub(super) fn plain_columns(batch: &Owned<abi::Batch>, schema: &Schema) -> Optio
 
 /// The batch as it crosses the boundary, if it is one of nothing but plain columns without nulls, each from the beginning
 /// of a buffer that is ready: there is nothing to find out first.
-pub(super) fn export_plain_batch(batch: &DeviceBatch) -> Option<Owned<abi::Batch>> {
+pub(super) fn export_plain_batch(batch: &DeviceBatch, lent: bool) -> Option<Owned<abi::Batch>> {
     let device = batch.device();
     let values = |column: &DeviceArray| {
         let plain = column.null_count() == Some(0)
@@ -90,7 +90,9 @@ pub(super) fn export_plain_batch(batch: &DeviceBatch) -> Option<Owned<abi::Batch
     for column in batch.columns() {
         kept.push(values(column)?);
     }
-    kept.iter().for_each(Buffer::mark_lent);
+    if lent {
+        kept.iter().for_each(Buffer::mark_lent);
+    }
     let span = |buffer: &Buffer| (buffer.address(), buffer.len().unwrap_or(0));
     // SAFETY: the batch's buffers are what its arrays say, which was checked when those were made, and are kept.
     Some(unsafe { export_plain(device, batch.len(), kept, span, Ready::Now) })

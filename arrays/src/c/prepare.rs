@@ -51,7 +51,7 @@ impl Prepared {
             zero: zero.as_ref().map(Buffer::address),
             metadata: Vec::new(),
         };
-        zero.iter().for_each(|zero| prepared.keep(zero.clone()));
+        prepared.kept.extend(zero.clone());
         if device != Device::CPU {
             prepared.add_view_sizes(&survey.views, stream)?;
         }
@@ -72,15 +72,15 @@ impl Prepared {
             }
             let pinned = pinned.freeze_now();
             addresses.push(pinned.address());
-            self.keep(pinned);
+            self.kept.push(pinned);
         }
         self.view_sizes = addresses.into_iter();
         Ok(())
     }
 
-    fn keep(&mut self, buffer: Buffer) {
-        buffer.mark_lent();
-        self.kept.push(buffer);
+    /// The consumer is another library: see [`Buffer::mark_lent`].
+    pub(super) fn mark_lent(&self) {
+        self.kept.iter().for_each(Buffer::mark_lent);
     }
 }
 
@@ -126,7 +126,6 @@ impl<'a> Survey<'a> {
             self.empty_offsets |= buffer.is_empty();
             // Most batches lie in one allocation or came as one array; a stray duplicate does no harm.
             if !self.kept.iter().rev().take(4).any(|kept| kept.same_owner(buffer)) {
-                buffer.mark_lent();
                 self.kept.push(buffer.clone());
             }
             if !buffer.ready().is_now() {

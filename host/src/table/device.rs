@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use crossdock_arrays::{
-    Arrays, DeviceArray, DeviceBatch, Level, check_ends, count_nulls, export_batch, export_schema,
-    import_batch, import_device_array, import_schema, validate,
+    Arrays, DeviceArray, DeviceBatch, Level, check_ends, count_nulls, export_schema, import_batch,
+    import_device_array, import_schema, lend_batch, validate,
 };
 use crossdock_plugin_api::{Owned, Validate, abi};
 
@@ -118,7 +118,7 @@ impl Table {
         let export = |batch: &DeviceBatch| {
             let batch = to_device(&self.session, batch.clone())?;
             let schema = export_schema(&self.schema).map_err(failed)?;
-            let raw = export_batch(&batch, false, self.session.stream()).map_err(failed)?;
+            let raw = lend_batch(&batch, false, self.session.stream()).map_err(failed)?;
             check_ends(&raw, &self.schema, self.session.memory()).map_err(failed)?;
             let raw = raw.into_raw();
             // SAFETY: the batch was the `Owned` one's; without a schema, the array is all that it owned.

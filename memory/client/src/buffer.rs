@@ -117,7 +117,9 @@ impl Buffer {
         HostView::new(self, offset, bytes, stream)
     }
 
-    /// Strangers are about to see it: its memory is reused only after everything in flight on its device.
+    /// Another library is about to see it, which may release it while its own work still runs: its memory is reused only
+    /// after everything in flight on its device. Not needed for what passes between host and plugin, each of which has
+    /// finished with what it releases.
     pub fn mark_lent(&self) {
         self.owner.note_lent();
     }
@@ -154,6 +156,15 @@ impl ForeignOwner {
     /// `owner`'s drop is the release.
     pub fn new(owner: impl Any + Send + Sync) -> Self {
         Self(Owner::foreign(Box::new(owner)))
+    }
+
+    /// The same for what came from the other side of the plugin boundary, and lies on `device`: its maker relies on us for
+    /// what other libraries do with it. See [`Buffer::mark_lent`].
+    pub fn peer(owner: impl Any + Send + Sync, device: Device, memory: &Memory) -> Self {
+        if device == Device::CPU {
+            return Self::new(owner);
+        }
+        Self(Owner::peer(Box::new(owner), memory.clone()))
     }
 
     /// The same with a function for the release. It runs once: after our last use, on a thread of the host's where that

@@ -24,9 +24,8 @@ impl Buffer {
         }
     }
 
-    /// The range as a buffer of an encoded array, for any consumer. One of unknown length has no bytes.
+    /// The range as a buffer of an encoded array. One of unknown length has no bytes.
     pub fn to_encoded(&self) -> Owned<abi::EncodedBuffer> {
-        self.mark_lent();
         let address = self.address();
         let kept = Box::new(self.clone());
         let mut raw = abi::EncodedBuffer::new();

@@ -33,6 +33,8 @@ enum Kind {
     Block { memory: Memory, block: *mut abi::Block },
     /// A stranger's: dropped, which calls its release.
     Foreign(Option<Box<dyn Any + Send + Sync>>),
+    /// The other side's of the plugin boundary: the same, but its maker relies on us for what other libraries do with it.
+    Peer(Option<Box<dyn Any + Send + Sync>>, Memory),
 }
 
 // SAFETY: a block handle is used by one `free` only, which any thread may call.
@@ -47,6 +49,10 @@ impl Owner {
 
     pub(crate) fn foreign(owner: Box<dyn Any + Send + Sync>) -> Arc<Self> {
         Self::new(Kind::Foreign(Some(owner)))
+    }
+
+    pub(crate) fn peer(owner: Box<dyn Any + Send + Sync>, memory: Memory) -> Arc<Self> {
+        Self::new(Kind::Peer(Some(owner), memory))
     }
 
     fn new(kind: Kind) -> Arc<Self> {
@@ -84,7 +90,7 @@ impl Owner {
         self.frozen.load(Ordering::Relaxed)
     }
 
-    /// Strangers have seen the range: its block goes back only after everything in flight on the device.
+    /// Another library has seen the range: it goes back only after everything in flight on the device.
     pub(crate) fn note_lent(&self) {
         self.lent.store(true, Ordering::Relaxed);
     }
@@ -102,19 +108,36 @@ impl Drop for Owner {
                     unsafe { free(memory.object(), *block, raw.as_ptr(), raw.len(), flags) };
                 }
             }
-            Kind::Foreign(owner) if *self.unknown_use.get_mut() => std::mem::forget(owner.take()),
-            Kind::Foreign(owner) => release_after(owner.take(), &uses),
+            Kind::Foreign(owner) | Kind::Peer(owner, _) if *self.unknown_use.get_mut() => {
+                std::mem::forget(owner.take());
+            }
+            Kind::Peer(owner, memory) if *self.lent.get_mut() => {
+                // A host without the function is of a release whose plugins wait for other libraries' work themselves.
+                let table = memory.table();
+                release_after(owner.take(), &uses, memory, table.call_after_all.or(table.call_after));
+            }
+            Kind::Foreign(owner) | Kind::Peer(owner, _) => {
+                let Some(memory) = uses.first().map(Event::memory) else { return };
+                release_after(owner.take(), &uses, memory, memory.table().call_after);
+            }
         }
     }
 }
 
-/// Drops a stranger's array after our last use of it: at once where there is none, else on the host's thread, so that
-/// nobody waits here.
-fn release_after(owner: Option<Box<dyn Any + Send + Sync>>, uses: &[Event]) {
-    let (Some(owner), Some(first)) = (owner, uses.first()) else { return };
-    let memory = first.memory();
-    let Some(call_after) = memory.table().call_after else {
-        // Without it there is no safe moment to release a stranger's array: it is leaked rather than freed under a kernel.
+type CallAfter =
+    unsafe extern "C" fn(*const abi::Memory, *const *mut abi::Event, usize, abi::Callback, *mut c_void);
+
+/// Drops another maker's array after our last use of it: where work is still in flight, on the host's thread, so that nobody
+/// waits here.
+fn release_after(
+    owner: Option<Box<dyn Any + Send + Sync>>,
+    uses: &[Event],
+    memory: &Memory,
+    call_after: Option<CallAfter>,
+) {
+    let Some(owner) = owner else { return };
+    let Some(call_after) = call_after else {
+        // Without it there is no safe moment to release the array: it is leaked rather than freed under a kernel.
         return std::mem::forget(owner);
     };
     let raw: Vec<*mut abi::Event> = uses.iter().map(Event::raw).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use crossdock_arrays::{ArrayQueue, call_stream, check_ends, export_batch, export_schema, import_batch};
+use crossdock_arrays::{ArrayQueue, call_stream, check_ends, export_schema, import_batch, lend_batch};
 use crossdock_memory::Memory;
 use crossdock_plugin_api::{
     BatchWriter, Call, Capsule, ColumnPlan, Device, Error, Options, Owned, Result, Verdict, abi,
@@ -117,7 +117,7 @@ impl Exported {
         let batch = import_batch(batch, &self.schema, &self.memory)?;
         let batch = batch.move_for_call(&self.memory, call, target)?;
         let stream = call_stream(&self.memory, call, batch.device())?;
-        Ok(array_of(export_batch(&batch, false, &stream)?))
+        Ok(array_of(lend_batch(&batch, false, &stream)?))
     }
 }
 

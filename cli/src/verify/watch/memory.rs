@@ -35,6 +35,7 @@ pub(super) fn table() -> abi::Memory {
         host_address: Some(host_address),
         call_after: Some(call_after),
         stream_adopt: Some(stream_adopt),
+        call_after_all: Some(call_after_all),
         ..abi::Memory::new()
     }
 }
@@ -342,6 +343,21 @@ unsafe extern "C" fn call_after(
     // SAFETY: the plugin's list.
     let events = unsafe { inner.events("call_after", events, n_events) };
     ask!(inner, call_after(events.as_ptr(), events.len(), f, data), ());
+}
+
+unsafe extern "C" fn call_after_all(
+    memory: *const abi::Memory,
+    events: *const *mut abi::Event,
+    n_events: usize,
+    f: abi::Callback,
+    data: *mut c_void,
+) {
+    // SAFETY: see `inner`.
+    let inner = unsafe { inner(memory) };
+    inner.shared.called("call_after_all");
+    // SAFETY: the plugin's list.
+    let events = unsafe { inner.events("call_after_all", events, n_events) };
+    ask!(inner, call_after_all(events.as_ptr(), events.len(), f, data), ());
 }
 
 /// The memory that a kernel reads and writes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crossdock_plugin_api::{Device, Error, Result, abi};
 
 use super::Account;
-use crate::cuda::{CudaEvent, Job, Platform};
+use crate::cuda::{CudaEvent, Platform};
 use crate::device::{DeviceBackend, Stream};
 use crate::fault::Operation;
 use crate::vtable::Call;
@@ -168,6 +168,22 @@ impl Account {
     /// # Safety
     /// The events are live.
     pub(crate) unsafe fn call_after(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        unsafe { self.call_later(events, false, call) }
+    }
+
+    /// Makes the call once all events have passed, and all that is in flight on the devices that are in use now.
+    ///
+    /// # Safety
+    /// The events are live.
+    pub(crate) unsafe fn call_after_all(&self, events: &[*mut abi::Event], call: Call) -> Result<()> {
+        // SAFETY: by this function's own contract.
+        unsafe { self.call_later(events, true, call) }
+    }
+
+    /// # Safety
+    /// The events are live.
+    unsafe fn call_later(&self, events: &[*mut abi::Event], after_all: bool, call: Call) -> Result<()> {
         if self.backend.is_inherited() {
             return Ok(());
         }
@@ -178,11 +194,10 @@ impl Account {
             // One that cannot be asked is left to the reaper, which knows what to do then.
             pending.extend(event.filter(|event| !matches!(event.is_done(), Ok(true))));
         }
-        match self.backend.known_cuda().filter(|_| !pending.is_empty()) {
+        match self.backend.known_cuda().filter(|_| after_all || !pending.is_empty()) {
             None => call.run(),
             Some(cuda) => {
-                let then = Box::new(move || call.run());
-                cuda.reaper().add(Job { events: pending, everything_on: Vec::new(), then });
+                cuda.call_after(pending, after_all, Box::new(move || call.run()));
             }
         }
         Ok(())

@@ -208,6 +208,26 @@ impl Gpu {
         Ok(context)
     }
 
+    /// Marks all that is in flight in the context, work of others included. The caller has entered.
+    ///
+    /// # Errors
+    /// The driver's: older ones cannot, and none can while any stream of the context is under graph capture, which this breaks.
+    pub(crate) fn record_everything(&self) -> Result<RawEvent> {
+        let Some(record) = self.driver.ctx_record_event else {
+            return Err(Error::unsupported("no cuCtxRecordEvent"));
+        };
+        let event = self.take_event()?;
+        // SAFETY: an event of this context.
+        let code = unsafe { record(self.context(), event) };
+        match self.driver.check("cuCtxRecordEvent", code) {
+            Ok(()) => Ok(event),
+            Err(error) => {
+                self.give_event(event);
+                Err(error)
+            }
+        }
+    }
+
     /// Records what `stream` has been given into a fresh event.
     pub(crate) fn record(&self, stream: RawStream) -> Result<RawEvent> {
         let event = self.take_event()?;

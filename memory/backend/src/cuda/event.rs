@@ -45,6 +45,13 @@ impl CudaEvent {
         Ok(Arc::new(Self { backend, raw, stream, gpu: gpu.clone() }))
     }
 
+    /// All that is in flight on the device, work of others included.
+    pub(crate) fn of_everything(backend: usize, gpu: &Arc<Gpu>) -> Result<Arc<Self>> {
+        let _entered = gpu.enter()?;
+        let raw = gpu.record_everything()?;
+        Ok(Arc::new(Self { backend, raw, stream: std::ptr::null_mut(), gpu: gpu.clone() }))
+    }
+
     /// The handle for others; [`CudaEvent::of_last`] takes it back.
     pub(crate) fn into_handle(self: Arc<Self>) -> *mut abi::Event {
         Arc::into_raw(self).cast_mut().cast()

@@ -31,4 +31,3 @@ pub use missing::CudaMissing;
 pub use modules::code_for;
 pub(crate) use platform::Platform;
 pub use probe::{CudaDevice, CudaPresence, probe};
-pub(crate) use reaper::Job;

@@ -18,7 +18,7 @@ use super::pinned::{Deferred, PinnedMemory, Started};
 use super::plain::PlainMemory;
 use super::pool::DevicePool;
 use super::probe::{CudaDevice, CudaPresence};
-use super::reaper::Reaper;
+use super::reaper::{Job, Reaper};
 use crate::device::{DeviceDescription, HostDevice, Place};
 use crate::entry::Entry;
 use crate::policies::Policies;
@@ -104,6 +104,24 @@ impl Platform {
             None => Some(&self.pinned),
             Some(ordinal) => self.gpus.get(ordinal)?.get()?.as_ref().ok().map(|gpu| &gpu.entry),
         }
+    }
+
+    /// Calls `then` once `events` have passed, and with `after_all` everything that is in flight on any device now. Nobody waits
+    /// for the latter on the host, unless the driver cannot mark it.
+    pub(crate) fn call_after(
+        &self,
+        mut events: Vec<Arc<CudaEvent>>,
+        after_all: bool,
+        then: Box<dyn FnOnce() + Send>,
+    ) {
+        let mut everything_on = Vec::new();
+        for gpu in if after_all { self.started.all() } else { Vec::new() } {
+            match CudaEvent::of_everything(self.backend, &gpu) {
+                Ok(event) => events.push(event),
+                Err(_) => everything_on.push(gpu),
+            }
+        }
+        self.reaper.add(Job { events, everything_on, then });
     }
 
     /// Whether any device has been: before that there is no context to pin memory in.

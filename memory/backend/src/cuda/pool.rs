@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crossdock_plugin_api::{Error, Result};
+use crossdock_plugin_api::Result;
 
 use super::captured::{Captured, Returned};
 use super::context::Gpu;
@@ -160,16 +160,9 @@ impl DevicePool {
 
     /// What follows on the freeing stream comes after all that is in flight, strangers' work included.
     fn wait_for_everything(&self) -> Result<()> {
-        let gpu = &self.gpu;
-        let Some(record) = gpu.driver.ctx_record_event else {
-            return Err(Error::unsupported("no cuCtxRecordEvent"));
-        };
-        let event = gpu.take_event()?;
-        // SAFETY: an event of this context.
-        let code = unsafe { record(gpu.context(), event) };
-        let waited =
-            gpu.driver.check("cuCtxRecordEvent", code).and_then(|()| gpu.wait(self.frees.stream(), event));
-        gpu.give_event(event);
+        let event = self.gpu.record_everything()?;
+        let waited = self.gpu.wait(self.frees.stream(), event);
+        self.gpu.give_event(event);
         waited
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn table(account: *const Account) -> abi::Memory {
         host_address: Some(blocks::host_address),
         call_after: Some(streams::call_after),
         stream_adopt: Some(streams::stream_adopt),
+        call_after_all: Some(streams::call_after_all),
     }
 }
 

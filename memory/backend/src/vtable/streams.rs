@@ -218,6 +218,22 @@ pub(super) unsafe extern "C" fn call_after(
     }
 }
 
+pub(super) unsafe extern "C" fn call_after_all(
+    memory: *const abi::Memory,
+    events: *const *mut abi::Event,
+    n_events: usize,
+    f: abi::Callback,
+    data: *mut c_void,
+) {
+    let Some(f) = f.0 else { return };
+    // SAFETY: as the header.
+    unsafe {
+        enter_quietly(memory, "memory.call_after_all", |account| {
+            account.call_after_all(list(events, n_events, "call_after_all")?, Call { f, data })
+        });
+    }
+}
+
 /// What is to be called once.
 pub(crate) struct Call {
     f: unsafe extern "C" fn(*mut c_void),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arrow_array::{Int64Array, RecordBatch};
-use crossdock::Table;
+use crossdock::source::Input;
+use crossdock::{IpcForm, ReadOptions, Table};
 use crossdock_memory::Copies;
 
 use super::array::schema;
@@ -107,6 +108,38 @@ fn a_stranger_captures_a_stream_of_its_own_while_we_go_on() {
         host.backend().settle();
         stranger.end_capture(theirs);
     }
+    stranger.destroy_stream(theirs);
+    drop(session);
+    assert_eq!(host.settle(), []);
+}
+
+#[test]
+fn what_plugins_read_write_and_decode_on_another_thread_breaks_no_capture() {
+    let Some((stranger, host, session)) = setting("what_plugins_read_write_and_decode") else { return };
+    let theirs = stranger.stream();
+    let batch =
+        RecordBatch::try_new(schema(), vec![Arc::new(Int64Array::from_iter_values(0..1 << 20))]).unwrap();
+    let work = || {
+        let table = Table::from_record_batch(&session, &batch).unwrap();
+        let bytes = table.to_ipc_bytes(IpcForm::Stream).unwrap();
+        let read = Table::from_ipc_bytes(&session, bytes).unwrap();
+        assert_eq!(read.batches()[0].device(), session.device());
+        let tree = session.encode_as_it_is(table.schema(), table.batches()).unwrap();
+        let tree = session.encoded_to_bytes(tree).unwrap();
+        let decoded = session.read(Input::bytes(tree), &ReadOptions::default()).unwrap();
+        let decoded = Table::from_reader(&session, decoded).unwrap();
+        assert_eq!(decoded.batches()[0].device(), session.device());
+        assert_eq!(read.to_record_batches().unwrap(), std::slice::from_ref(&batch));
+        assert_eq!(decoded.rows(), batch.num_rows() as u64);
+        drop((table, read, decoded));
+        host.backend().settle();
+    };
+    // What is loaded once is loaded now.
+    work();
+    // The strictest mode, in which every thread's work can break a capture.
+    stranger.begin_capture(theirs, 0);
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    stranger.end_capture(theirs);
     stranger.destroy_stream(theirs);
     drop(session);
     assert_eq!(host.settle(), []);
