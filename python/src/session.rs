@@ -201,7 +201,7 @@ impl Session {
     /// than the tensor. Give `tensor.detach()`, `tensor.resolve_neg()` or `tensor.resolve_conj()`.
     ///
     /// schema: what they are to become; with k times as many tensors as columns, a list gives k batches. bools: "bytes" (in
-    /// place, the default) or "bits", where no schema tells. masks: tensors of booleans, true where a row is null, in the
+    /// place, the default) or "bits"; not together with a schema, which says so. masks: tensors of booleans, true where a row is null, in the
     /// shape of `x`. A capsule on a CUDA device is taken to be ready on the legacy default stream.
     #[pyo3(signature = (x, schema=None, *, bools=None, masks=None))]
     fn from_dlpack<'py>(

@@ -55,6 +55,9 @@ class CrossdockError(Exception):
 # ------------------------------------------------------------------------------------------------------- library ---
 
 
+RELEASE_BYTES = ctypes.CFUNCTYPE(None, c_void_p)
+
+
 def library_path():
     """The library under test: CROSSDOCK_LIB, or the one beside CROSSDOCK_BIN; None where neither is set."""
     if path := os.environ.get("CROSSDOCK_LIB"):
@@ -81,6 +84,7 @@ def library():
             "host_settle": [c_void_p, c_void_p, c_void_p],
             "session_create": [c_void_p, c_void_p, POINTER(c_void_p), c_void_p],
             "session_read_path": [c_void_p, Str, c_void_p, c_void_p, c_void_p],
+            "session_read_bytes": [c_void_p, c_void_p, c_size_t, RELEASE_BYTES] + [c_void_p] * 4,
             "session_read_capsules": [c_void_p, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p],
             "session_write_path": [c_void_p, Str, c_void_p, c_void_p, c_void_p, c_void_p],
             "session_write_capsules": [c_void_p, c_void_p, c_void_p, c_void_p, c_void_p],
@@ -305,6 +309,18 @@ class Session:
         out = sized(BatchStream)
         check(library().crossdock_session_read_path, self._handle, text(path), byref(settings), byref(out))
         return Stream(out)
+
+    def read_bytes(self, data, format=""):
+        settings = sized(ReadSettings, format=text(format))
+        out = sized(BatchStream)
+        kept = ctypes.create_string_buffer(data, len(data))
+        # Kept until the library releases them, on any thread.
+        release = RELEASE_BYTES(lambda _: None)
+        arguments = self._handle, kept, len(data), release, None, byref(settings), byref(out)
+        check(library().crossdock_session_read_bytes, *arguments)
+        stream = Stream(out)
+        stream.kept = kept, release
+        return stream
 
     def import_capsules(self, format, capsules, schema=None, options=None):
         """Reads foreign objects: pairs of a name and a PyCapsule or an address. The object behind an address is moved out

@@ -2,6 +2,9 @@
 
 import ctypes
 import gc
+import os
+import subprocess
+import sys
 
 import capi
 import pyarrow as pa
@@ -202,3 +205,37 @@ def test_a_tensor_goes_through_the_plugin_dlpack_and_back_from_the_same_address(
 
     back = numpy.from_dlpack(Producer())
     assert back.tolist() == tensor.tolist() and back.ctypes.data == tensor.ctypes.data
+
+
+def test_a_mapped_file_that_is_truncated_is_an_error_of_the_call_once_the_program_asked_for_it(tmp_path):
+    """In a process of its own, which the signal would end."""
+    code = """
+import os, sys
+import capi
+import pyarrow as pa
+path = sys.argv[1]
+values = pa.array(range(5000), pa.int64())
+with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, pa.schema([("n", pa.int64())])) as writer:
+    for _ in range(8):
+        writer.write_batch(pa.record_batch([values], ["n"]))
+capi.check(capi.library().crossdock_handle_sigbus)
+with capi.Host() as host, host.session() as session:
+    stream = session.read(path)
+    schema = stream.schema
+    batches = [stream.next_raw() for _ in range(8)]
+    os.truncate(path, 4096)
+    writer = session.write(path + ".copy.arrow", schema)
+    try:
+        for batch in batches:
+            writer.write_raw(batch)
+    except capi.CrossdockError as error:
+        print(error.code, error)
+"""
+    if capi.library_path() is None:
+        pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
+    path = tmp_path / "a.arrow"
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    command = [sys.executable, "-c", code, path]
+    out = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert out.returncode == 0, (out.stdout, out.stderr)
+    assert str(path) in out.stdout and "truncated while it was mapped" in out.stdout, out.stdout

@@ -146,11 +146,12 @@ def through_object(tmp_path, session, data):
         thread.join()
 
 
-def in_c(path):
+def in_c(path, read=lambda session, path: session.read(str(path))):
     if capi.library_path() is None:
         pytest.skip("neither CROSSDOCK_LIB nor CROSSDOCK_BIN is set")
     with capi.Host() as host, host.session() as session:
-        return [row for batch in session.read(str(path)) for row in batch.column(0).to_pylist()]
+        stream = read(session, path)
+        return [row for batch in stream for row in batch.column(0).to_pylist()]
 
 
 def command(tmp_path, *arguments, **options):
@@ -174,6 +175,7 @@ WAYS = {
     "python, pipe's object": through_object,
     "python, fifo": lambda tmp, session, data: with_fifo(tmp, data, lambda path: python()(session, path)),
     "C, path": lambda tmp, session, data: in_c(stored(tmp, data)),
+    "C, bytes": lambda tmp, session, data: in_c(data, lambda session, data: session.read_bytes(data, "arrow-ipc")),
     "C, fifo": lambda tmp, session, data: with_fifo(tmp, data, in_c),
     "command, path": lambda tmp, session, data: command(tmp, stored(tmp, data)),
     "command, path unmapped": lambda tmp, session, data: command(tmp, "--no-map", stored(tmp, data)),

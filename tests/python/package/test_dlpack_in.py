@@ -452,3 +452,10 @@ def test_a_closed_session_takes_none():
     session.close()
     with pytest.raises(cd.UsageError, match="closed"):
         session.from_dlpack(np.arange(3))
+
+
+def test_bools_beside_a_schema_is_refused_for_the_schema_says_it(session):
+    values = np.array([True, False])
+    with pytest.raises(cd.UsageError, match="bools: the schema says"):
+        session.from_dlpack(values, pa.schema([("a", pa.bool_())]), bools="bytes")
+    assert session.from_dlpack([values], pa.schema([("a", pa.bool_())]))["a"].to_pyarrow().to_pylist() == [True, False]
