@@ -57,7 +57,7 @@ told! {
     "crossdock_device_info" DeviceInfo without description,
     "crossdock_kernel" Kernel without image,
     "crossdock_host_kernels" HostKernels without private_data,
-    "crossdock_memory" Memory,
+    "crossdock_memory" Memory without call_after_all,
 }
 
 /// Bytes that the metadata of every ABI version, older ones too, begin with: all before the name.

@@ -124,9 +124,10 @@ def with_fifo(tmp_path, data, read):
     try:
         return read(path)
     finally:
-        # Lets a writer go that nobody read from.
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+        # Lets a writer go that nobody read from, whether it has opened the fifo yet or not. What is left fits into the pipe.
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         thread.join()
+        os.close(reader)
 
 
 def python(**options):
