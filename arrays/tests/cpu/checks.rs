@@ -1,10 +1,11 @@
 //! What is seen of an array without a look at its contents: how many buffers and nulls it may have.
 
-use crate::common::{Dock, samples};
-use arrow_array::{Array, ArrayRef, StringViewArray};
+use crate::common::{Dock, c_array, samples};
+use arrow_array::{Array, ArrayRef, Int32Array, StringViewArray};
 use arrow_schema::DataType;
-use crossdock_arrays::DeviceArray;
+use crossdock_arrays::{DeviceArray, on_cpu};
 use crossdock_memory::Buffer;
+use crossdock_plugin_api::abi;
 use std::sync::Arc;
 
 fn buffer(dock: &Dock, bytes: usize) -> Option<Buffer> {
@@ -116,6 +117,24 @@ fn the_type_ids_of_a_union_are_no_bitmap() {
         let error = again(Some(1)).unwrap_err();
         assert!(error.ends_with("1 nulls, expected 0: the type has no validity bitmap"), "{error}");
     }
+}
+
+#[test]
+fn nulls_are_counted_again_whatever_was_told_of_them() {
+    let dock = Dock::new();
+    let bits = dock.memory.alloc_with(&dock.cpu, 1, |to| {
+        to.fill(0b0101);
+        Ok(())
+    });
+    let bits = Some(bits.unwrap().freeze(&dock.cpu).unwrap());
+    let array = made(DataType::Int32, 4, Some(1), vec![bits, buffer(&dock, 16)]).unwrap();
+    assert_eq!((array.count_nulls(&dock.cpu), array.recount_nulls(&dock.cpu)), (Ok(1), Ok(2)));
+}
+
+#[test]
+fn an_array_of_the_host_is_on_the_cpu() {
+    let array = on_cpu(c_array(&Int32Array::from(vec![1, 2])));
+    assert_eq!((array.device_type, array.device_id, array.array.length), (abi::DEVICE_CPU, -1, 2));
 }
 
 #[test]
