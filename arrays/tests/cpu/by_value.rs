@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::common::{Dock, field_of, samples};
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::*;
-use arrow_buffer::ScalarBuffer;
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, Fields, UnionFields};
 use crossdock_arrays::by_value::{self, Builder, HostArray, Keys};
 use crossdock_arrays::{DeviceArray, DeviceBatch};
@@ -108,7 +108,7 @@ fn keys_are_found_where_the_first_of_their_kind_stands() {
 /// Values of no bytes, of which one may have as many as it likes.
 fn list_of_nulls(n: usize) -> ArrayRef {
     let item = Arc::new(Field::new("item", DataType::Null, true));
-    let offsets = arrow_buffer::OffsetBuffer::<i32>::from_lengths([n]);
+    let offsets = OffsetBuffer::<i32>::from_lengths([n]);
     Arc::new(ListArray::new(item, offsets, Arc::new(NullArray::new(n)), None))
 }
 
@@ -124,6 +124,41 @@ fn a_value_may_be_long_and_not_endless() {
     let error = of((64 << 20) + 1).unwrap_err();
     assert_eq!(error.code(), Code::UNSUPPORTED);
     assert_eq!(error.message(), "a dictionary value of type List(Null) has more than 67108864 bytes");
+}
+
+#[test]
+fn the_longest_value_is_not_too_long_and_one_byte_more_is() {
+    let dock = Dock::new();
+    // Two lists in one: of a value of `n` bytes, and of none.
+    let of = |n: usize| {
+        let texts: ArrayRef = Arc::new(BinaryArray::from_iter_values([vec![0u8; n]]));
+        let item = |array: &ArrayRef| Arc::new(Field::new("item", array.data_type().clone(), true));
+        let inner = OffsetBuffer::<i32>::from_lengths([1, 0]);
+        let inner: ArrayRef = Arc::new(ListArray::new(item(&texts), inner, texts, None));
+        let outer = OffsetBuffer::<i32>::from_lengths([2]);
+        let array: ArrayRef = Arc::new(ListArray::new(item(&inner), outer, inner, None));
+        let array = imported(&dock, &array);
+        Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).map(|keys| keys[0].len())
+    };
+    // Four parts, each with a mark and a length.
+    let most = (64 << 20) - 4 * 9;
+    assert_eq!(of(most), Ok(64 << 20));
+    assert_eq!(of(most + 1).unwrap_err().code(), Code::UNSUPPORTED);
+}
+
+#[test]
+fn as_many_parts_as_there_may_be_are_looked_for() {
+    let dock = Dock::new();
+    let none = DeviceArray::empty(&DataType::Int8).unwrap();
+    let offsets = dock.memory.alloc_with(&dock.cpu, 8, |to| {
+        to.copy_from_slice(&[[0i32.to_ne_bytes()], [(64i32 << 20).to_ne_bytes()]].concat().concat());
+        Ok(())
+    });
+    let buffers = vec![None, Some(offsets.unwrap().freeze(&dock.cpu).unwrap())];
+    let list = DataType::new_list(DataType::Int8, true);
+    let array = DeviceArray::try_new(list, 1, 0, None, buffers, vec![none], None).unwrap();
+    let error = Keys::of(&HostArray::new(&array, &dock.cpu).unwrap()).unwrap_err();
+    assert!(error.message().ends_with("it points at row 0 of 0"), "{error}");
 }
 
 #[test]
