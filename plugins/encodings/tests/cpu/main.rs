@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dictionaries;
+mod kinds;
 mod runs_in_blocks;
 mod tree;

@@ -126,6 +126,12 @@ impl Rig {
         self.encoding().check(node)
     }
 
+    /// How much memory the root says that it needs.
+    pub fn size(&self, root: &Node) -> Option<u64> {
+        let array = self.tree(root);
+        self.encoding().size(array.root().unwrap()).unwrap()
+    }
+
     /// How the root would be decoded for a device.
     pub fn plan(&self, root: &Node, wanted: Device) -> DecodePlan {
         let array = self.tree(root);
