@@ -288,13 +288,13 @@ fn validity_is_one_child_of_truth_values_where_the_type_has_nulls() {
     };
     let sound = bits(&[0b101], 3);
     assert_eq!(with(true, &[]), Ok(()));
-    assert_eq!(with(true, &[sound.clone()]), Ok(()));
+    assert_eq!(with(true, std::slice::from_ref(&sound)), Ok(()));
     assert_eq!(with(false, &[]), Ok(()));
     let refused = |nullable, validity: &[Node], expected: &str| {
         let message = with(nullable, validity).unwrap_err();
         assert!(message.ends_with(expected), "{message}");
     };
-    refused(false, &[sound.clone()], "it has 1 children, expected 0");
+    refused(false, std::slice::from_ref(&sound), "it has 1 children, expected 0");
     refused(true, &[sound.clone(), sound.clone()], "it has 2 children, expected 0, and perhaps its validity");
     refused(true, &[bits(&[0b101], 4)], "as validity it has 4 values of Boolean, expected 3 of Boolean");
     refused(true, &[uint8(&[1, 0, 1])], "as validity it has 3 values of UInt8, expected 3 of Boolean");

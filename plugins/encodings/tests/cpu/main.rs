@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod dictionaries;
+mod export;
 mod kinds;
 mod runs_in_blocks;
 mod tree;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
-use crossdock_arrays::{cells, export_field, import_batch};
+use crossdock_arrays::{DeviceBatch, cells, export_field, import_batch};
 use crossdock_encodings::Encodings;
 use crossdock_memory::Device;
 use crossdock_plugin_api::{
@@ -140,13 +140,19 @@ impl Rig {
 
     /// The root's values as text.
     pub fn decode(&self, root: &Node) -> Result<Vec<String>> {
+        let batch = self.decode_batch(root)?;
+        let mut columns = cells(&batch, batch.len(), &self.host.stream(Device::CPU))?;
+        Ok(columns.remove(0))
+    }
+
+    /// The root's values as the one column of a batch.
+    pub fn decode_batch(&self, root: &Node) -> Result<DeviceBatch> {
         let array = self.tree(root);
         let batch = self.decode_node(&array, 0)?;
         let schema = Arc::new(Schema::new(vec![root.field()]));
         let batch = import_batch(batch, &schema, &self.host.memory())?;
         assert_eq!(batch.len() as u64, root.len);
-        let mut columns = cells(&batch, batch.len(), &self.host.stream(Device::CPU))?;
-        Ok(columns.remove(0))
+        Ok(batch)
     }
 
     fn decode_node(&self, array: &EncodedArray, index: usize) -> Result<Owned<abi::Batch>> {
