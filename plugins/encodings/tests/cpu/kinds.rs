@@ -56,6 +56,42 @@ fn maps() -> Node {
     over("vortex.map", DataType::Map(Arc::new(entries), false), 2, &[], vec![lists])
 }
 
+/// Two values of a block whose lanes all begin at 7 and never differ.
+fn delta() -> Node {
+    let words = |words: &[u32]| Node::words(DataType::UInt32, words, u32::to_le_bytes);
+    // 1024 differences.
+    over(
+        "fastlanes.delta",
+        DataType::UInt32,
+        2,
+        &[0x08, 0x80, 0x08],
+        vec![words(&[7; 32]), words(&[0; 1024])],
+    )
+}
+
+/// Floats whose left 16 bits are in a dictionary of two; those of the last are patched.
+fn split_floats() -> Node {
+    let halves = |words: &[u16]| Node::words(DataType::UInt16, words, u16::to_le_bytes);
+    let rights = Node::words(DataType::UInt32, &[0u32, 0, 0x4000, 0], u32::to_le_bytes);
+    let metadata = [
+        // 16 bits to the right, two lefts: 0x3fc0 and 0x4020, codes of 16 bits.
+        &[0x08, 16, 0x10, 2, 0x18, 0xc0, 0x7f, 0x18, 0xa0, 0x80, 0x01, 0x20, 1][..],
+        // One patch, at a number of one byte.
+        &[0x2a, 4, 0x08, 1, 0x18, 0],
+    ]
+    .concat();
+    let children = vec![halves(&[0, 1, 1, 0]), rights, uint8(&[3]), halves(&[0xbfc0])];
+    over("vortex.alprd", DataType::Float32, 4, &metadata, children)
+}
+
+/// A text in its view, and one that no view holds.
+fn views() -> Node {
+    let short = [2, 0, 0, 0, b'a', b'b', 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let long = [17, 0, 0, 0, b'm', b'o', b'r', b'e', 0, 0, 0, 0, 3, 0, 0, 0];
+    let buffers = vec![b"ab more than a view ".to_vec(), [short, long].concat()];
+    Node { buffers, ..Node::new("vortex.varbinview", DataType::Utf8View, 2) }
+}
+
 fn list_type() -> DataType {
     DataType::List(Arc::new(Field::new("item", DataType::Int32, false)))
 }
@@ -223,6 +259,10 @@ fn samples() -> Vec<(Node, &'static [&'static str], Option<u64>)> {
             &["1", "null", "3", "null", "5"],
             Some(0),
         ),
+        (Node::packed(&[1, 7, 3], 3), &["1", "7", "3"], Some(4)),
+        (delta(), &["7", "7"], Some(9)),
+        (split_floats(), &["1.5", "2.5", "2.5039063", "-1.5"], Some(17)),
+        (views(), &["ab", "more than a view "], Some(0)),
         (maps(), &["[{key: 1, value: 2}]", "[{key: 3, value: 4}, {key: 5, value: 6}]"], Some(0)),
         (texts(), &["ten", "", "more than a view "], Some(48)),
     ]
@@ -258,9 +298,16 @@ fn of_each_kind_a_node_with_too_much_or_too_little_is_refused() {
         if node.id != "vortex.constant" {
             refused("another type", Node { data_type: DataType::Utf8, ..node.clone() });
         }
-        // A value more has nothing to differ from, or is missed when it is decoded.
-        let any_length =
-            ["vortex.constant", "vortex.sequence", "vortex.null", "vortex.runend", "vortex.sparse"];
+        // A value more has nothing to differ from, lies in the same block, or is missed when it is decoded.
+        let any_length = [
+            "vortex.constant",
+            "vortex.sequence",
+            "vortex.null",
+            "fastlanes.bitpacked",
+            "fastlanes.delta",
+            "vortex.runend",
+            "vortex.sparse",
+        ];
         if !any_length.contains(&node.id) && !node.id.ends_with("bool") {
             refused("a value more", Node { len: node.len + 1, ..node.clone() });
         }
