@@ -30,3 +30,29 @@ impl VortexTypes {
         types.insert(dtype.to_vec(), field.clone());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_schema::DataType;
+
+    #[test]
+    fn a_type_is_known_by_its_bytes_until_there_are_too_many_and_long_ones_never_are() {
+        let types = VortexTypes::default();
+        let field = |i: usize| Field::new(i.to_string(), DataType::Int8, false);
+        assert_eq!(types.get(b"0"), None);
+        for i in 0..VortexTypes::MOST {
+            types.remember(i.to_string().as_bytes(), &field(i));
+        }
+        assert_eq!(types.get(b"0"), Some(field(0)));
+        assert_eq!(types.get(b"255"), Some(field(255)));
+        types.remember(b"one more", &field(256));
+        assert_eq!((types.get(b"0"), types.get(b"one more")), (None, Some(field(256))));
+        let long = vec![7; VortexTypes::MOST_BYTES];
+        types.remember(&long, &field(1));
+        assert_eq!(types.get(&long), Some(field(1)));
+        let longer = vec![7; VortexTypes::MOST_BYTES + 1];
+        types.remember(&longer, &field(1));
+        assert_eq!(types.get(&longer), None);
+    }
+}

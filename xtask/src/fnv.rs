@@ -2,9 +2,20 @@
 
 /// FNV-1a of 64 bits.
 pub fn fnv1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
-    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    hashed(bytes.into_iter().copied())
+}
+
+fn hashed(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     })
+}
+
+/// A hash that selects: the same bytes under neighbouring numbers hash to what has nothing in common.
+pub fn mixed<'a>(number: u64, bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+    let hash = hashed(bytes.into_iter().copied().chain(number.to_le_bytes()));
+    // FNV leaves the high bits of neighbours much alike.
+    (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]
@@ -15,5 +26,14 @@ mod tests {
     fn a_hash_is_fnv1a_as_published() {
         assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn neighbouring_numbers_and_names_are_mixed_into_other_halves() {
+        let high = |number, name: &str| mixed(number, name.as_bytes()) >> 63;
+        let of = |number| (0..64).fold(0_u64, |bits, i| bits << 1 | high(number, &format!("name {i}")));
+        // Bits that agree by chance: 32 of 64.
+        assert!((12..=52).contains(&(of(1) ^ of(2)).count_ones()), "{:064b} {:064b}", of(1), of(2));
+        assert!((12..=52).contains(&of(1).count_ones()), "{:064b}", of(1));
     }
 }

@@ -9,6 +9,7 @@ mod fnv;
 mod fuzz;
 mod gpu_bundle;
 mod kernels;
+mod mutants;
 mod nightly;
 mod programs;
 mod python;
@@ -81,6 +82,13 @@ enum Command {
     /// Needs a nightly toolchain and a C++ compiler. What it finds lies in target/fuzz/kept/found, and is told with how to see
     /// it again.
     Fuzz(fuzz::Options),
+    /// Put small faults into the code, and look whether each crate's own tests find them
+    ///
+    /// A sample of what cargo-mutants can change, selected by a number. The faults go into a copy of the sources,
+    /// target/mutants/tree, which has a target folder of its own; the first run builds everything there. One that no test finds
+    /// is an error, unless tests/mutants/equivalent.txt has the reason why none can. Some sources are left out:
+    /// xtask/src/mutants/list.rs says which, and why. Needs cargo-mutants.
+    Mutants(mutants::Options),
     /// Run the tests of packages over the simulated CUDA driver under many seeds, until one fails
     Seeds(seeds::Options),
     /// Inject every fault once, stress the host for hours, then fuzz for hours, with new seeds all along, until something fails
@@ -117,6 +125,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::GpuBundle => gpu_bundle::run(&workspace)?,
         Command::SimCuda(options) => sim_cuda::run(&workspace, &options)?,
         Command::Fuzz(options) => return fuzz::run(&workspace, &options),
+        Command::Mutants(options) => mutants::run(&workspace, &options)?,
         Command::Seeds(options) => return seeds::run(&workspace, &options),
         Command::Soak(options) => return soak::run(&workspace, &options),
     }

@@ -5,6 +5,8 @@
 mod common;
 
 mod batches;
+mod by_value;
+mod checks;
 mod ends;
 mod hostile_arrays;
 mod plain;

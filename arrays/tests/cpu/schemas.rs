@@ -7,7 +7,9 @@ use crate::common::{c_schema, samples};
 use arrow_array::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Field, IntervalUnit, Schema, TimeUnit};
 use crossdock_arrays::layout::{format_of, layout, plain_types};
-use crossdock_arrays::{Error, export_field, export_schema, import_field, import_schema};
+use crossdock_arrays::{
+    Error, export_field, export_schema, import_field, import_field_replacing, import_schema,
+};
 use crossdock_plugin_api::{Owned, abi};
 
 /// Fields with every property that the C interface carries.
@@ -310,4 +312,26 @@ fn a_name_that_is_not_utf8_is_refused_with_what_can_be_read_of_it() {
         refusal.contains("caf") && refusal.contains("not UTF-8") && refusal.contains("rename"),
         "{refusal}"
     );
+}
+
+#[test]
+fn a_name_that_is_not_utf8_is_replaced_where_that_is_asked_for_and_told() {
+    let name = CString::new(b"caf\xe9".to_vec()).unwrap();
+    let mut inner = abi::ArrowSchema { name: name.as_ptr(), ..hand_static(c"i") };
+    let mut sound = abi::ArrowSchema { name: c"sound".as_ptr(), ..hand_static(c"i") };
+    let mut children = [&raw mut inner, &raw mut sound];
+    let outer = abi::ArrowSchema {
+        name: c"outer".as_ptr(),
+        n_children: 2,
+        children: children.as_mut_ptr(),
+        ..hand_static(c"+s")
+    };
+    // SAFETY: the struct's release does nothing, and what it points at outlives it.
+    let (field, replaced) = import_field_replacing(&unsafe { Owned::new(outer) }).unwrap();
+    let DataType::Struct(fields) = field.data_type() else { panic!("{field}") };
+    assert_eq!(
+        fields.iter().map(|field| field.name().as_str()).collect::<Vec<_>>(),
+        ["caf\u{fffd}", "sound"]
+    );
+    assert_eq!(replaced, ["outer.caf\u{fffd}"]);
 }

@@ -147,6 +147,25 @@ fn views_with_a_wrong_prefix_range_or_padding_are_refused() {
     }
 }
 
+#[test]
+fn views_of_text_are_utf8_and_views_of_bytes_are_anything() {
+    let short = view(3, b"a\xffb\0", 0, 0);
+    let long = view(20, b"a te", 0, 0);
+    let data = b"a text of 20 \xffetters";
+    let with = |s: &Stream, t, view: &[u8]| {
+        check(array(t, 1, vec![None, buffer(s, view), buffer(s, data)], vec![]), s)
+    };
+    let dock = Dock::new();
+    for device in devices().iter().copied() {
+        let s = dock.host.stream(device);
+        for view in [&short, &long] {
+            assert_eq!(with(&s, DataType::BinaryView, view), Ok(()), "{device}");
+            let error = with(&s, DataType::Utf8View, view).unwrap_err();
+            assert!(error.message().starts_with("column c[0]: the view of "), "{device}: {error}");
+        }
+    }
+}
+
 fn union(s: &Stream, ids: &[u8], offsets: &[i32]) -> DeviceArray {
     let fields = [Field::new("x", DataType::Int32, true), Field::new("y", DataType::Int32, true)];
     let t = DataType::Union(UnionFields::try_new([3, 9], fields).unwrap(), UnionMode::Dense);

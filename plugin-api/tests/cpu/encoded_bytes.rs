@@ -312,6 +312,27 @@ fn types_as_arrow_writes_them_go_through_whole() {
 }
 
 #[test]
+fn a_types_metadata_are_pairs_as_arrow_has_them_and_null_where_there_are_none() {
+    for (pairs, expected) in [
+        (&[][..], None),
+        (&[("a", "bc")], Some(&b"\x01\0\0\0\x01\0\0\0a\x02\0\0\0bc"[..])),
+        (&[("", "x"), ("k", "")], Some(b"\x02\0\0\0\0\0\0\0\x01\0\0\0x\x01\0\0\0k\0\0\0\0")),
+    ] {
+        let array = read(&of_schema(&field("i", "", [0, 0, pairs.len() as u32], 0, pairs))).unwrap();
+        let schema = array.root().unwrap().schema().unwrap();
+        let Some(expected) = expected else {
+            assert!(schema.metadata.is_null());
+            continue;
+        };
+        assert!(!schema.metadata.is_null());
+        // Numbers are of this machine's byte order, which is that of the bytes above wherever there are tests.
+        // SAFETY: as many bytes as the pairs take, by the reader's word.
+        let bytes = unsafe { std::slice::from_raw_parts(schema.metadata.cast::<u8>(), expected.len()) };
+        assert_eq!(bytes, expected);
+    }
+}
+
+#[test]
 fn types_that_are_none_are_refused() {
     let leaf = field("i", "", [0, 0, 0], 0, &[]);
     let nested = |depth: usize| [field("+l", "", [1, 0, 0], 0, &[]).repeat(depth), leaf.clone()].concat();

@@ -82,3 +82,11 @@ fn of_a_stream_or_a_writer_that_has_failed_nothing_more_is_had() {
     assert_eq!(released.load(Ordering::SeqCst), 2, "batches are taken all the same");
     assert_eq!(writer.finish(&call).err().unwrap().message(), "finish after a call that failed");
 }
+
+#[test]
+fn an_error_that_a_test_shows_has_its_code_and_its_details() {
+    let error = Error::bad_data("a line");
+    assert_eq!((error.to_string(), format!("{error:?}")), ("a line".into(), "bad data: a line".into()));
+    let error = error.with_details("at byte 7");
+    assert_eq!(format!("{error:?}"), "bad data: a line\nat byte 7");
+}

@@ -4,6 +4,7 @@ mod asan;
 mod counts;
 mod deny;
 mod fuzz;
+mod mutants;
 mod python;
 mod rust;
 mod sample;

@@ -1,7 +1,7 @@
 //! Which tier runs, and what the short one samples.
 
 use crate::cargo::Workspace;
-use crate::fnv::fnv1a;
+use crate::fnv::mixed;
 use std::process::Command;
 
 /// The environment variable by which tests learn the number of the sample; without it they leave nothing out.
@@ -32,11 +32,7 @@ impl Sample {
 
     /// One of `len` alternatives of the kind `what`; kinds are selected independently of each other.
     pub fn index(self, what: &str, len: usize) -> usize {
-        let number = self.0.to_le_bytes();
-        let hash = fnv1a(what.as_bytes().iter().chain(&number));
-        // Mixed once more: neighbouring numbers must select differently.
-        let hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 32) as usize % len.max(1)
+        (mixed(u64::from(self.0), what.as_bytes()) >> 32) as usize % len.max(1)
     }
 }
 

@@ -36,6 +36,8 @@ pub enum Step {
     Wheel,
     /// Malformed and random bytes, 20 s for each target of fuzz/, where there is a nightly toolchain: cargo xtask fuzz
     Fuzz,
+    /// Small faults that a crate's own tests must find, a few of one crate, where cargo-mutants is installed: cargo xtask mutants
+    Mutants,
     /// The CUDA images are what their compiler makes of their sources, where it can be had: cargo xtask kernels --check
     Kernels,
 }
@@ -65,6 +67,8 @@ impl Step {
             Self::Wheel => &[Self::Build, Self::Venv],
             // A fuzzer uses a core all the time: beside tests that look at the clock it would slow them down.
             Self::Fuzz => &[Self::Asan],
+            // It builds what `rust` tests once more, and means nothing where that fails.
+            Self::Mutants => &[Self::Rust],
             other => other.needs(),
         }
     }
@@ -75,6 +79,7 @@ impl Step {
             Self::Build | Self::Clippy | Self::Doc | Self::StableAbi | Self::Wheel => Some("target"),
             Self::Asan => Some("target/asan"),
             Self::Fuzz => Some("target/fuzz"),
+            Self::Mutants => Some("target/mutants"),
             Self::Skew => Some("target/skew"),
             _ => None,
         }
@@ -98,6 +103,7 @@ impl Step {
             Self::Skew => (200, 200),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
+            Self::Mutants => (10, 600),
             Self::Kernels => (130, 130),
         };
         if tier.is_short() { short } else { all }

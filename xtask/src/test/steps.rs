@@ -1,7 +1,7 @@
 //! What each step runs.
 
 use super::step::Step;
-use super::{Outcome, Run, asan, deny, fuzz, python, rust, sim_cuda, skew, stream};
+use super::{Outcome, Run, asan, deny, fuzz, mutants, python, rust, sim_cuda, skew, stream};
 use crate::cargo::cargo;
 use crate::kernels;
 use crate::programs::TARGETS;
@@ -55,6 +55,7 @@ pub fn run(step: Step, run: &Run<'_>) -> Result<Outcome> {
         Step::Wheel => Ok(Outcome::check(python::wheel(run.workspace))),
         Step::Asan => asan::run(run),
         Step::Fuzz => fuzz::run(run),
+        Step::Mutants => mutants::run(run),
         Step::Kernels if run.tier.is_short() => {
             Ok(Outcome::Skipped("the step tidy holds the images to the record of their sources".to_owned()))
         }

@@ -25,9 +25,14 @@ pub fn line(text: &str) {
     LABEL.with_borrow(|label| println!("{label}{text}"));
 }
 
+/// Runs a program; how it ended.
+pub fn status(command: &mut Command) -> Result<ExitStatus> {
+    lines(command, |_| ())
+}
+
 /// Runs a program that is to succeed.
 pub fn check(command: &mut Command) -> Result<()> {
-    let status = lines(command, |_| ())?;
+    let status = status(command)?;
     if !status.success() {
         bail!("{} ended with {status}", show(command));
     }

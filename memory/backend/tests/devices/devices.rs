@@ -184,6 +184,25 @@ fn a_launch_hands_the_twin_addresses_that_it_may_dereference() {
     assert_eq!(account.usage().launches, 6);
 }
 
+/// What a value is, nobody but the kernel knows, whatever else its argument says.
+#[test]
+fn a_launch_hands_the_twin_values_as_they_are() {
+    unsafe extern "C" fn twin(args: *const abi::Arg, n_args: usize) -> abi::Code {
+        // SAFETY: a launch passes `n_args` arguments.
+        let args = unsafe { std::slice::from_raw_parts(args, n_args) };
+        let found: Vec<_> = args.iter().map(|arg| (arg.kind, arg.value, arg.bytes)).collect();
+        if found == [(abi::ARG_VALUE, 0, 0), (abi::ARG_VALUE, 77, 8)] { abi::OK } else { abi::BAD_DATA }
+    }
+    let kernel = abi::Kernel { name: c"values".as_ptr(), host_twin: Some(twin), ..abi::Kernel::new() };
+    let account = backend().account("test");
+    let memory = table(&account);
+    let value = |value, bytes| abi::Arg { value, bytes, kind: abi::ARG_VALUE, reserved: 0 };
+    for device in DEVICES {
+        let stream = memory.stream_default(device).unwrap();
+        memory.launch(stream, &kernel, &[value(0, 0), value(77, 8)]).unwrap();
+    }
+}
+
 #[test]
 fn a_launch_that_fails_names_its_kernel() {
     let account = backend().account("test");

@@ -102,6 +102,17 @@ mod tests {
         b.finished_data().to_vec()
     }
 
+    /// A table may claim a string in the middle of which another begins.
+    #[test]
+    fn a_text_that_begins_where_a_mended_string_does_and_is_shorter_is_itself() {
+        let bytes = message(&[(b"a", b"\xff\xfe")]);
+        let strings = Strings::mended(&bytes, verify(&bytes).unwrap_err(), verify).unwrap();
+        let read = arrow_ipc::root_as_message(strings.bytes()).unwrap().custom_metadata().unwrap();
+        let mended = read.get(0).value().unwrap();
+        assert_eq!(strings.original(mended), b"\xff\xfe");
+        assert_eq!(strings.original(mended.get(..1).unwrap()), b"?");
+    }
+
     #[test]
     fn strings_that_are_not_utf8_are_read_as_they_are() {
         let pairs: [(&[u8], &[u8]); 3] = [(b"a", b"\xff\xfe"), (b"\x80", "ü".as_bytes()), (b"b", b"text")];

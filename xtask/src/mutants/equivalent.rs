@@ -1,0 +1,89 @@
+//! Mutants that no test can find, with the reason for each.
+
+use super::list::List;
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+
+const FILE: &str = "tests/mutants/equivalent.txt";
+
+/// The names, and the reasons.
+#[derive(Debug, Default)]
+pub struct Equivalent {
+    reasons: Vec<(String, String)>,
+}
+
+impl Equivalent {
+    pub fn load(root: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
+        Self::read(&text)
+    }
+
+    /// A name a line, and in the next, indented, the reason; lines that begin with # are comments.
+    fn read(text: &str) -> Result<Self> {
+        let mut reasons: Vec<(String, String)> = Vec::new();
+        for line in text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
+            match (line.strip_prefix("    "), reasons.last_mut()) {
+                (Some(reason), Some((_, reasons))) if reasons.is_empty() => {
+                    *reasons = reason.trim().to_owned()
+                }
+                (Some(reason), _) => bail!("{FILE}: expected a name, got '{}'", reason.trim()),
+                (None, Some((name, reason))) if reason.is_empty() => bail!("{FILE}: no reason for '{name}'"),
+                (None, _) => reasons.push((line.to_owned(), String::new())),
+            }
+        }
+        match reasons.last() {
+            Some((name, reason)) if reason.is_empty() => bail!("{FILE}: no reason for '{name}'"),
+            _ => Ok(Self { reasons }),
+        }
+    }
+
+    /// Refuses names of what is no longer there.
+    pub fn check(&self, list: &List) -> Result<()> {
+        match self.reasons.iter().find(|(name, _)| !list.has(name)) {
+            Some((name, _)) => bail!("{FILE}: there is no mutant '{name}'"),
+            None => Ok(()),
+        }
+    }
+
+    /// Why no test can find this one.
+    pub fn reason(&self, name: &str) -> Option<&str> {
+        self.reasons.iter().find(|(known, _)| known == name).map(|(_, reason)| reason.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_followed_by_its_reason() {
+        let read = Equivalent::read("# Why\n\na/x.rs: replace f with ()\n    f does nothing\nb: c\n    d\n")
+            .unwrap();
+        assert_eq!(read.reason("a/x.rs: replace f with ()"), Some("f does nothing"));
+        assert_eq!(read.reason("b: c"), Some("d"));
+        assert_eq!(read.reason("# Why"), None);
+    }
+
+    #[test]
+    fn a_name_without_a_reason_and_a_reason_without_a_name_are_refused() {
+        for (text, expected) in [
+            ("a\nb\n    c\n", "no reason for 'a'"),
+            ("a\n", "no reason for 'a'"),
+            ("    c\n", "expected a name, got 'c'"),
+            ("a\n    b\n    c\n", "expected a name, got 'c'"),
+        ] {
+            let error = Equivalent::read(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_name_of_no_mutant_is_refused() {
+        let listed = r#"[{"package": "a", "file": "a/x.rs", "name": "a/x.rs:1:2: replace f with ()"}]"#;
+        let list = List::read(listed.as_bytes()).unwrap();
+        let check = |text| Equivalent::read(text).unwrap().check(&list);
+        check("a/x.rs: replace f with ()\n    f does nothing\n").unwrap();
+        let error = check("a/x.rs: replace g with ()\n    g does nothing\n").unwrap_err();
+        assert!(error.to_string().contains("there is no mutant 'a/x.rs: replace g with ()'"), "{error}");
+    }
+}

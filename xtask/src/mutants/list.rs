@@ -1,0 +1,215 @@
+//! Which mutants there are, and a sample of them.
+
+use crate::fnv::mixed;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// Sources, by how their paths begin, whose faults the tests of their own crate are not meant to find, and why.
+const LEFT_OUT: &[(&str, &str)] = &[
+    ("benches/", "measures, and is not tested"),
+    ("capi/", "its tests load a library that was built before them"),
+    ("cli/src/verify/", "tests/suite runs it on plugins with known bugs, for minutes"),
+    ("isolation/", "tests/suite runs isolated plugins, in processes of their own"),
+    ("memory/backend/src/cuda/", "needs a driver: the step sim-cuda"),
+    ("plugins/encodings/src/device/", "works on devices: tests/suite, and the step sim-cuda"),
+    ("python/", "its tests are Python's"),
+    ("tests/", "tests themselves, and what they stand on"),
+    ("xtask/", "tools"),
+];
+
+/// Packages whose tests are those of another one.
+const TESTED_BY: &[(&str, &str)] = &[
+    // The library is the kernels' other half: a program of tests holds each kernel to what it says.
+    ("crossdock-kernel-library", "crossdock-kernels"),
+];
+
+/// The package whose tests are to find the mutants of this one.
+pub fn tested_by(package: &str) -> &str {
+    TESTED_BY.iter().find(|(of, _)| *of == package).map_or(package, |(_, by)| by)
+}
+
+/// One fault that can be put into the code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mutant {
+    pub package: String,
+    /// As cargo-mutants names it, with line and column.
+    pub place: String,
+    /// The same without line and column, so that it stays when code above it changes. Where several of a file would have
+    /// one name, they are numbered.
+    pub name: String,
+}
+
+/// All that there are.
+#[derive(Debug)]
+pub struct List {
+    /// Without those that are left out.
+    mutants: Vec<Mutant>,
+    /// Package and place, of these too.
+    places: Vec<(String, String)>,
+}
+
+impl List {
+    /// Reads what `cargo mutants --list --json` writes.
+    pub fn read(json: &[u8]) -> Result<Self> {
+        let all: Vec<Value> =
+            serde_json::from_slice(json).context("cargo mutants --list: not a list in JSON")?;
+        let mut mutants = all.iter().map(read_one).collect::<Result<Vec<_>>>()?;
+        let places = mutants.iter().map(|mutant| (mutant.package.clone(), mutant.place.clone())).collect();
+        mutants.retain(|mutant| !LEFT_OUT.iter().any(|(begin, _)| mutant.place.starts_with(begin)));
+        number(&mut mutants);
+        Ok(Self { mutants, places })
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.mutants.iter().any(|mutant| mutant.name == name)
+    }
+
+    /// Where the package's mutants are that are not among `these`.
+    pub fn others(&self, package: &str, these: &[Mutant]) -> Vec<&str> {
+        let these: HashSet<&str> = these.iter().map(|mutant| mutant.place.as_str()).collect();
+        let all = self.places.iter().filter(|(of, place)| of == package && !these.contains(place.as_str()));
+        all.map(|(_, place)| place.as_str()).collect()
+    }
+
+    /// The packages that have some, in the order of their names.
+    pub fn packages(&self) -> Vec<String> {
+        let mut packages: Vec<_> = self.mutants.iter().map(|mutant| mutant.package.clone()).collect();
+        packages.sort_unstable();
+        packages.dedup();
+        packages
+    }
+
+    /// Those of these packages, or of all if there are none, whose names contain a text.
+    pub fn those_of(&self, packages: &[String], text: Option<&str>) -> Result<Vec<Mutant>> {
+        let known = self.packages();
+        if let Some(unknown) = packages.iter().find(|package| !known.contains(package)) {
+            bail!("'{unknown}' has no mutants here, expected {}", known.join(", "));
+        }
+        let mut mutants = self.mutants.clone();
+        mutants.retain(|mutant| {
+            let is_of = packages.is_empty() || packages.contains(&mutant.package);
+            is_of && text.is_none_or(|text| mutant.name.contains(text))
+        });
+        if mutants.is_empty() {
+            bail!("no mutant has such a name");
+        }
+        Ok(mutants)
+    }
+}
+
+fn read_one(json: &Value) -> Result<Mutant> {
+    let text = |key: &str| {
+        json[key]
+            .as_str()
+            .map(str::to_owned)
+            .with_context(|| format!("cargo mutants --list: no {key} in {json}"))
+    };
+    let (package, place, file) = (text("package")?, text("name")?, text("file")?);
+    // FILE:LINE:COLUMN: WHAT
+    let what = place.strip_prefix(&file).and_then(|rest| rest.splitn(4, ':').nth(3));
+    let what =
+        what.with_context(|| format!("cargo mutants --list: expected a file and a line in {place}"))?;
+    let name = format!("{file}:{what}");
+    Ok(Mutant { package, place, name })
+}
+
+/// Tells those of one name apart.
+fn number(mutants: &mut [Mutant]) {
+    let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
+    for mutant in mutants.iter() {
+        counts.entry(mutant.name.clone()).or_default().1 += 1;
+    }
+    for mutant in mutants {
+        if let Some((seen, all)) = counts.get_mut(&mutant.name).filter(|(_, all)| *all > 1) {
+            *seen += 1;
+            mutant.name += &format!(" ({seen} of {all})");
+        }
+    }
+}
+
+/// So many of them, by the number. What is selected of one file does not depend on what else there is but for the size of
+/// the sample.
+pub fn sample(mut mutants: Vec<Mutant>, seed: u64, size: usize) -> Vec<Mutant> {
+    mutants.sort_by_cached_key(|mutant| (mixed(seed, mutant.name.as_bytes()), mutant.name.clone()));
+    mutants.truncate(size);
+    mutants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTED: &str = r#"[
+        {"package": "a", "file": "a/src/x.rs", "name": "a/src/x.rs:7:9: replace f -> bool with true"},
+        {"package": "a", "file": "a/src/x.rs", "name": "a/src/x.rs:8:1: replace + with - in <impl A for B>::g"},
+        {"package": "a", "file": "a/src/x.rs", "name": "a/src/x.rs:8:5: replace + with - in <impl A for B>::g"},
+        {"package": "b", "file": "b/src/x.rs", "name": "b/src/x.rs:1:1: replace | with ^ in h"},
+        {"package": "xtask", "file": "xtask/src/x.rs", "name": "xtask/src/x.rs:1:1: replace h with ()"}
+    ]"#;
+
+    fn names(mutants: &[Mutant]) -> Vec<&str> {
+        mutants.iter().map(|mutant| &*mutant.name).collect()
+    }
+
+    #[test]
+    fn a_name_has_no_line_and_is_the_only_one_of_its_kind() {
+        let list = List::read(LISTED.as_bytes()).unwrap();
+        let expected = [
+            "a/src/x.rs: replace f -> bool with true",
+            "a/src/x.rs: replace + with - in <impl A for B>::g (1 of 2)",
+            "a/src/x.rs: replace + with - in <impl A for B>::g (2 of 2)",
+            "b/src/x.rs: replace | with ^ in h",
+        ];
+        assert_eq!(names(&list.mutants), expected);
+        assert_eq!(list.packages(), ["a", "b"]);
+        assert!(list.has(expected[0]) && !list.has("a/src/x.rs: replace f"));
+    }
+
+    #[test]
+    fn the_others_of_a_package_are_all_but_these_and_those_that_are_left_out_too() {
+        let list = List::read(LISTED.as_bytes()).unwrap();
+        let these = &list.mutants[1..2];
+        let expected = [
+            "a/src/x.rs:7:9: replace f -> bool with true",
+            "a/src/x.rs:8:5: replace + with - in <impl A for B>::g",
+        ];
+        assert_eq!(list.others("a", these), expected);
+        assert_eq!(list.others("xtask", these), ["xtask/src/x.rs:1:1: replace h with ()"]);
+    }
+
+    #[test]
+    fn packages_and_texts_narrow_the_choice_and_unknown_ones_are_refused() {
+        let list = || List::read(LISTED.as_bytes()).unwrap();
+        assert_eq!(list().those_of(&["b".to_owned()], None).unwrap().len(), 1);
+        assert_eq!(list().those_of(&[], Some("::g")).unwrap().len(), 2);
+        let refused =
+            |packages: &[String], text| format!("{:#}", list().those_of(packages, text).unwrap_err());
+        assert_eq!(refused(&["xtask".to_owned()], None), "'xtask' has no mutants here, expected a, b");
+        assert_eq!(refused(&[], Some("nothing")), "no mutant has such a name");
+    }
+
+    #[test]
+    fn a_smaller_sample_begins_a_larger_one_and_seeds_differ() {
+        let all: Vec<_> = (0..100)
+            .map(|i| Mutant { package: "a".into(), place: format!("{i}"), name: format!("{i}") })
+            .collect();
+        let of = |seed, size| sample(all.clone(), seed, size);
+        assert_eq!(of(1, 10)[..5], of(1, 5));
+        assert_ne!(of(1, 10), of(2, 10));
+        // Where a mutant comes in the list does not matter.
+        let reversed: Vec<_> = all.iter().rev().cloned().collect();
+        assert_eq!(sample(reversed, 1, 10), of(1, 10));
+        assert_eq!(of(1, 1000).len(), 100);
+    }
+
+    #[test]
+    fn what_is_not_a_list_of_mutants_is_an_error_that_says_so() {
+        for (json, expected) in
+            [("{}", "not a list"), (r#"[{"package": "a"}]"#, "no name"), ("", "not a list")]
+        {
+            let error = format!("{:#}", List::read(json.as_bytes()).unwrap_err());
+            assert!(error.contains(expected), "{json}: {error}");
+        }
+    }
+}

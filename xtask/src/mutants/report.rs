@@ -1,0 +1,168 @@
+//! What became of the mutants.
+
+use super::equivalent::Equivalent;
+use super::list::Mutant;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::HashMap;
+
+/// What became of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Caught,
+    /// The tests did not end: that is seen as well as a failure.
+    TimedOut,
+    Missed,
+    /// It does not compile, so that nobody could write it.
+    Unviable,
+}
+
+/// What became of all.
+pub struct Report {
+    seed: u64,
+    /// How many there were to choose from.
+    of: usize,
+    equivalent: Equivalent,
+    fates: Vec<(Mutant, Fate)>,
+}
+
+impl Report {
+    pub fn new(seed: u64, of: usize, equivalent: Equivalent) -> Self {
+        Self { seed, of, equivalent, fates: Vec::new() }
+    }
+
+    /// Takes what cargo-mutants says of these.
+    pub fn add(&mut self, mutants: Vec<Mutant>, outcomes: &[u8]) -> Result<()> {
+        let fates = read(outcomes)?;
+        for mutant in mutants {
+            let fate = fates.get(&mutant.place).copied();
+            let fate = fate.with_context(|| format!("cargo-mutants did not test {}", mutant.place))?;
+            self.fates.push((mutant, fate));
+        }
+        Ok(())
+    }
+
+    fn count(&self, fate: Fate) -> usize {
+        self.fates.iter().filter(|(_, of)| *of == fate).count()
+    }
+
+    fn missed(&self) -> impl Iterator<Item = (&Mutant, Option<&str>)> {
+        let missed = self.fates.iter().filter(|(_, fate)| *fate == Fate::Missed);
+        missed.map(|(mutant, _)| (mutant, self.equivalent.reason(&mutant.name)))
+    }
+
+    /// How many were caught, in time or not.
+    pub fn caught(&self) -> usize {
+        self.count(Fate::Caught) + self.count(Fate::TimedOut)
+    }
+
+    /// Those that the tests ought to have found.
+    pub fn unexplained(&self) -> Vec<String> {
+        self.missed().filter(|(_, reason)| reason.is_none()).map(|(mutant, _)| mutant.name.clone()).collect()
+    }
+
+    /// For people: each that was missed, and the figures.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .missed()
+            .map(|(mutant, reason)| match reason {
+                Some(reason) => format!("equivalent: {}: {reason}", mutant.name),
+                None => format!("missed: {} ({})", mutant.name, mutant.place),
+            })
+            .collect();
+        let (caught, missed) = (self.caught(), self.count(Fate::Missed));
+        let share = (caught * 1000).checked_div(caught + missed).unwrap_or(1000);
+        lines.push(format!(
+            "seed {}: {} of {} mutants: {caught} caught ({} by time), {missed} missed ({} of them equivalent), {} unviable: \
+             {}.{} % of those that compile caught",
+            self.seed,
+            self.fates.len(),
+            self.of,
+            self.count(Fate::TimedOut),
+            missed - self.unexplained().len(),
+            self.count(Fate::Unviable),
+            share / 10,
+            share % 10,
+        ));
+        lines
+    }
+
+    /// An error where a mutant was missed that is not known to be equivalent.
+    pub fn check(&self) -> Result<()> {
+        match self.unexplained().len() {
+            0 => Ok(()),
+            n => bail!(
+                "{n} mutants were missed: each needs a test, or a reason in tests/mutants/equivalent.txt"
+            ),
+        }
+    }
+}
+
+/// What is written in outcomes.json, by the mutants' places.
+fn read(json: &[u8]) -> Result<HashMap<String, Fate>> {
+    let json: Value = serde_json::from_slice(json).context("outcomes.json of cargo-mutants: not JSON")?;
+    let all = json["outcomes"].as_array().context("outcomes.json of cargo-mutants: no outcomes")?;
+    let mut fates = HashMap::new();
+    for outcome in all {
+        // The one without a mutant has none.
+        let Some(place) = outcome["scenario"]["Mutant"]["name"].as_str() else { continue };
+        let fate = match outcome["summary"].as_str() {
+            Some("CaughtMutant") => Fate::Caught,
+            Some("MissedMutant") => Fate::Missed,
+            Some("Timeout") => Fate::TimedOut,
+            Some("Unviable") => Fate::Unviable,
+            other => bail!("outcomes.json of cargo-mutants: {other:?} for {place}"),
+        };
+        fates.insert(place.to_owned(), fate);
+    }
+    Ok(fates)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutant(name: &str) -> Mutant {
+        Mutant { package: "a".into(), place: format!("{name} at 1:1"), name: name.into() }
+    }
+
+    fn outcomes(all: &[(&str, &str)]) -> Vec<u8> {
+        let outcomes = all.iter().map(|(name, summary)| {
+            serde_json::json!({"scenario": {"Mutant": {"name": format!("{name} at 1:1")}}, "summary": summary})
+        });
+        let baseline = serde_json::json!({"scenario": "Baseline", "summary": "Success"});
+        let all: Vec<_> = std::iter::once(baseline).chain(outcomes).collect();
+        serde_json::json!({"outcomes": all}).to_string().into_bytes()
+    }
+
+    fn report(all: &[(&str, &str)]) -> Report {
+        let mut report = Report::new(7, 100, Equivalent::default());
+        report.add(all.iter().map(|(name, _)| mutant(name)).collect(), &outcomes(all)).unwrap();
+        report
+    }
+
+    #[test]
+    fn what_takes_too_long_is_caught_and_what_does_not_compile_is_not_counted() {
+        let report =
+            report(&[("a", "CaughtMutant"), ("b", "Timeout"), ("c", "MissedMutant"), ("d", "Unviable")]);
+        let expected = "seed 7: 4 of 100 mutants: 2 caught (1 by time), 1 missed (0 of them equivalent), 1 unviable: \
+                        66.6 % of those that compile caught";
+        assert_eq!(report.lines(), ["missed: c (c at 1:1)", expected]);
+        assert_eq!(report.unexplained(), ["c"]);
+        assert!(report.check().unwrap_err().to_string().starts_with("1 mutants were missed"));
+    }
+
+    #[test]
+    fn all_caught_is_a_hundred_percent_and_no_error() {
+        let report = report(&[("a", "CaughtMutant")]);
+        assert!(report.lines()[0].ends_with("100.0 % of those that compile caught"), "{:?}", report.lines());
+        report.check().unwrap();
+    }
+
+    #[test]
+    fn a_mutant_that_nothing_is_said_of_is_an_error() {
+        let mut report = Report::new(7, 100, Equivalent::default());
+        let error = report.add(vec![mutant("a")], &outcomes(&[("b", "CaughtMutant")])).unwrap_err();
+        assert_eq!(error.to_string(), "cargo-mutants did not test a at 1:1");
+    }
+}
