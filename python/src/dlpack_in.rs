@@ -41,7 +41,9 @@ pub fn from_dlpack<'py>(
     let py = x.py();
     let _call = begin(py);
     if wishes.schema.is_some() && wishes.bools.is_some() {
-        return Err(usage("bools: the schema says what booleans become (bool or arrow.bool8); leave out one of the two"));
+        return Err(usage(
+            "bools: the schema says what booleans become (bool or arrow.bool8); leave out one of the two",
+        ));
     }
     let bare = wishes.schema.is_none() && wishes.bools.is_none() && wishes.masks.is_none();
     let several =

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 use pyo3::{Bound, intern};
 
 use crate::by_type::ByType;
 use crate::dlpack_in_producer::LEGACY_STREAM;
+use crate::dlpack_out::unavailable;
 
 /// What torch has for it, where a type is that of its tensors.
 static TORCH: ByType<Option<Arc<Torch>>> = ByType::new();
@@ -34,7 +34,7 @@ pub fn refuse_lazy(object: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let py = object.py();
     let refused = |what: &str, instead: &str| {
-        Err(PyBufferError::new_err(format!("the tensor {what}, which its memory does not: give {instead}")))
+        Err(unavailable(format!("the tensor {what}, which its memory does not: give {instead}")))
     };
     if object.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
         return refused("requires gradients", "tensor.detach()");

@@ -161,10 +161,13 @@ impl ForeignOwner {
     /// The same for what came from the other side of the plugin boundary, and lies on `device`: its maker relies on us for
     /// what other libraries do with it. See [`Buffer::mark_lent`].
     pub fn peer(owner: impl Any + Send + Sync, device: Device, memory: &Memory) -> Self {
-        if device == Device::CPU {
-            return Self::new(owner);
+        match device.r#type {
+            abi::DEVICE_CUDA | abi::DEVICE_CUDA_HOST | abi::DEVICE_CUDA_MANAGED => {
+                Self(Owner::peer(Box::new(owner), memory.clone()))
+            }
+            // Elsewhere work is done when a call returns.
+            _ => Self::new(owner),
         }
-        Self(Owner::peer(Box::new(owner), memory.clone()))
     }
 
     /// The same with a function for the release. It runs once: after our last use, on a thread of the host's where that

@@ -91,6 +91,8 @@ def texts_of(path):
 def test_functions_that_messages_advise_are_there():
     crates = "arrays capi cli host isolation kernels memory/* plugin-api plugins/* python".split()
     sources = [path for crate in crates for path in ROOT.glob(f"{crate}/src/**/*.rs")]
+    if not sources:
+        pytest.skip("the sources are not here")
     rust = "\n".join(path.read_text() for path in sources)
     found = set()
     for text in (text for path in sources for text in texts_of(path)):

@@ -121,6 +121,9 @@ impl Platform {
                 Err(_) => everything_on.push(gpu),
             }
         }
+        if events.is_empty() && everything_on.is_empty() {
+            return then();
+        }
         self.reaper.add(Job { events, everything_on, then });
     }
 

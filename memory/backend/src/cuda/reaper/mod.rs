@@ -59,10 +59,18 @@ impl Reaper {
         }
     }
 
-    /// Blocks until all that was added so far is done, but for what waits for the end of a graph capture: that may be up to
-    /// the caller.
+    /// Blocks until all that was added so far is done, with what these jobs add in turn, but for what waits for the end of a graph
+    /// capture: that may be up to the caller.
     pub(crate) fn flush(&self) {
-        self.shared.flush(None);
+        // The release of an array that passed through several plugins adds a job for each. Other threads may add jobs for ever.
+        const MAX_ROUNDS: usize = 64;
+        for _ in 0..MAX_ROUNDS {
+            let before = self.shared.jobs.added();
+            self.shared.flush(None);
+            if self.shared.jobs.added() == before {
+                break;
+            }
+        }
     }
 
     /// Blocks until all that was added so far is done; what is added later never is.

@@ -73,6 +73,11 @@ impl<W: Work> Queue<W> {
         true
     }
 
+    /// How many jobs were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.state().next
+    }
+
     /// Blocks until all that was added so far is done, and not for longer than `until`, but for what waits for the end of a
     /// graph capture: that may be up to the caller.
     pub(crate) fn flush(&self, until: Option<Instant>) {
