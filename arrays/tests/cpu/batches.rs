@@ -169,3 +169,13 @@ fn a_batch_of_numbers_crosses_with_its_nulls_and_its_offset() {
     }
     dock.host.assert_nothing_leaked();
 }
+
+#[test]
+fn slices_put_together_have_the_bytes_of_their_text_and_no_more() {
+    let dock = Dock::new();
+    let batch = dock.batch(&[text(8)]);
+    let parts = [batch.slice(1, 3).unwrap(), batch.slice(4, 2).unwrap()];
+    let whole = DeviceBatch::concatenate(&parts, &dock.cpu).unwrap();
+    let lengths: Vec<_> = whole.columns()[0].buffers().iter().flatten().map(|buffer| buffer.len()).collect();
+    assert_eq!(lengths, [Some(6 * 4), Some(5 * "text".len())]);
+}
