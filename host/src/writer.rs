@@ -266,3 +266,31 @@ pub(crate) fn schema_difference(expected: &SchemaRef, got: &SchemaRef) -> Option
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_schema::{DataType, Field, Schema};
+
+    #[test]
+    fn the_first_difference_of_two_schemas_is_named() {
+        let note = || std::collections::HashMap::from([("k".to_owned(), "v".to_owned())]);
+        let field = || Field::new("a", DataType::Int8, false);
+        let one = |field: Field| Arc::new(Schema::new(vec![Field::new("same", DataType::Null, true), field]));
+        let difference = |other: SchemaRef| schema_difference(&one(field()), &other);
+        assert_eq!(difference(one(field())), None);
+        for (other, expected) in [
+            (Arc::new(Schema::empty()), "expected 2 columns, got 0"),
+            (one(field().with_name("b")), "expected a column 'a', got 'b'"),
+            (one(field().with_data_type(DataType::Int16)), "column 'a': expected Int8, got Int16"),
+            (one(field().with_nullable(true)), "column 'a': expected nullable false, got true"),
+            (one(field().with_metadata(note())), "column 'a': expected metadata {}, got {\"k\": \"v\"}"),
+            (
+                Arc::new(one(field()).as_ref().clone().with_metadata(note())),
+                "the schema's metadata: expected {}, got {\"k\": \"v\"}",
+            ),
+        ] {
+            assert_eq!(difference(other).as_deref(), Some(expected));
+        }
+    }
+}

@@ -148,3 +148,34 @@ fn a_batch_keeps_metadata_of_its_own_across_the_boundary_and_between_devices() {
     let raw = export_batch(&without, false, &dock.cpu).unwrap();
     assert!(raw.metadata.is_null());
 }
+
+/// Columns of numbers from their buffers' beginnings on, without nulls, go a shorter way.
+#[test]
+fn a_batch_of_numbers_crosses_with_its_nulls_and_its_offset() {
+    let dock = Dock::new();
+    let with_nulls: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None, Some(3), None]));
+    for columns in [vec![numbers(4)], vec![with_nulls.clone()], vec![numbers(4), with_nulls]] {
+        let whole = dock.batch(&columns);
+        for (start, len) in [(0, 4), (1, 3), (0, 1), (3, 1), (2, 0)] {
+            let part = whole.slice(start, len).unwrap();
+            let raw = export_batch(&part, false, &dock.cpu).unwrap();
+            let back = import_batch(raw, part.schema(), &dock.memory).unwrap();
+            assert_eq!(back.len(), len);
+            assert_eq!(first_difference(&part, &back, &dock.cpu), Ok(None), "{start} {len}");
+            for (sent, got) in part.columns().iter().zip(back.columns()) {
+                assert_eq!(got.count_nulls(&dock.cpu), sent.recount_nulls(&dock.cpu), "{start} {len}");
+            }
+        }
+    }
+    dock.host.assert_nothing_leaked();
+}
+
+#[test]
+fn slices_put_together_have_the_bytes_of_their_text_and_no_more() {
+    let dock = Dock::new();
+    let batch = dock.batch(&[text(8)]);
+    let parts = [batch.slice(1, 3).unwrap(), batch.slice(4, 2).unwrap()];
+    let whole = DeviceBatch::concatenate(&parts, &dock.cpu).unwrap();
+    let lengths: Vec<_> = whole.columns()[0].buffers().iter().flatten().map(|buffer| buffer.len()).collect();
+    assert_eq!(lengths, [Some(6 * 4), Some(5 * "text".len())]);
+}

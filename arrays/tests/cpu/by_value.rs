@@ -208,6 +208,23 @@ fn arrays_of_every_type_are_one_after_the_other() {
 }
 
 #[test]
+fn only_arrays_over_the_same_memory_are_the_same_for_certain() {
+    let dock = Dock::new();
+    for array in &samples::all() {
+        let one = imported(&dock, array);
+        assert!(by_value::same_buffers(&one, &one.clone()), "{}", array.data_type());
+        assert!(!by_value::same_buffers(&one, &one.slice(0, 10).unwrap()), "{}", array.data_type());
+        assert!(!by_value::same_buffers(&one, &one.slice(1, 10).unwrap().slice(0, 9).unwrap()));
+        let parts = [&one.slice(0, 5).unwrap(), &one.slice(5, 6).unwrap()];
+        let copied = by_value::concat(array.data_type(), &parts, &dock.cpu).unwrap();
+        // Where there is no memory, none differs.
+        if one.buffers().iter().flatten().any(|buffer| buffer.len() != Some(0)) {
+            assert!(!by_value::same_buffers(&one, &copied), "{}", array.data_type());
+        }
+    }
+}
+
+#[test]
 fn a_range_that_lies_outside_is_refused() {
     let dock = Dock::new();
     let array = imported(&dock, &samples::all()[2]);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::common::{Dock, samples};
-use arrow_array::{ArrayRef, Float64Array, StringArray, TimestampSecondArray};
+use arrow_array::{ArrayRef, Float64Array, Int8Array, StringArray, StructArray, TimestampSecondArray};
+use arrow_schema::{DataType, Field};
 use crossdock_arrays::format_batch;
 use crossdock_test_support::devices;
 
@@ -38,4 +39,18 @@ fn every_type_prints() {
         assert_eq!(text.lines().count(), 2 + array.len(), "{text}");
         assert!(!text.contains("broken"), "{text}");
     }
+}
+
+#[test]
+fn a_struct_prints_with_the_names_of_its_fields() {
+    let dock = Dock::new();
+    let fields = [Field::new("n", DataType::Int8, true), Field::new("text", DataType::Utf8, true)];
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int8Array::from(vec![Some(1), None])),
+        Arc::new(StringArray::from(vec![Some("a"), Some("b")])),
+    ];
+    let array: ArrayRef = Arc::new(StructArray::new(fields.to_vec().into(), columns, None));
+    let text = format_batch(&dock.batch(&[array]), 9, &dock.cpu).unwrap();
+    let rows: Vec<_> = text.lines().skip(2).collect();
+    assert_eq!(rows, ["{n: 1, text: a}", "{n: null, text: b}"]);
 }

@@ -76,3 +76,39 @@ impl Which {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_choices_together_isolate_what_either_does() {
+        let hash = |digit: &str| digit.repeat(64).parse::<Sha256>().unwrap();
+        let (a, b, c) = (hash("a"), hash("b"), hash("c"));
+        let names = |names: &[&str]| Which::of(names.iter().map(ToString::to_string).collect());
+        let all = [
+            Which::None,
+            names(&["x"]),
+            names(&["x", "y"]),
+            names(&["*"]),
+            Which::AllBut(vec![a, b]),
+            Which::AllBut(vec![b, c]),
+        ];
+        let files = [None, Some(a), Some(b), Some(c)];
+        for (one, other) in all.iter().flat_map(|one| all.iter().map(move |other| (one, other))) {
+            let both = one.clone().and(other.clone());
+            for (name, file) in ["x", "y", "z"].iter().flat_map(|name| files.map(|file| (name, file))) {
+                let either = one.includes(name, file.as_ref()) || other.includes(name, file.as_ref());
+                let is_exact = !matches!(
+                    (one, other),
+                    (Which::Named(_), Which::AllBut(_)) | (Which::AllBut(_), Which::Named(_))
+                );
+                // Names beside exceptions are every one: more than either, and never less.
+                let expected = either || !is_exact;
+                assert_eq!(both.includes(name, file.as_ref()), expected, "{one:?} {other:?} {name} {file:?}");
+            }
+        }
+        assert_eq!(all[4].clone().and(all[5].clone()), Which::AllBut(vec![b]));
+        assert_eq!(names(&[]), Which::None);
+    }
+}

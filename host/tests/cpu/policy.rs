@@ -1,5 +1,6 @@
 //! What a policy can say, and what it lets load.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -219,6 +220,8 @@ fn only_plugins_load_that_the_lock_has_with_their_hash() {
     let (id, sentence) = refusal_under(&a, &under_lock());
     assert_eq!(id, "not-locked", "a lock that is not there holds nothing: {sentence}");
     let file = write_lock(directory.path(), vec![locked(&b, "c"), locked(&a, "a")]);
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o622, 0o600, "only its owner may write it: {mode:o}");
     let policy = under_lock();
     assert_eq!(Lock::read(&file).unwrap().plugins, [locked(&a, "a"), locked(&b, "c")], "sorted");
     assert!(loads(&a, &policy));

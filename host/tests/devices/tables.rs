@@ -53,6 +53,8 @@ fn slices_of_every_kind_become_a_table_on_every_device() {
         ];
         let table = Table::from_columns(&session, schema.clone(), &columns).unwrap();
         assert_eq!(table.rows(), 3);
+        // Three values of 4, 8 and 2 bytes, 3 bits, two texts of 5 and 3 bytes with 4 offsets each, and three bitmaps.
+        assert_eq!(table.bytes(), 3 * 14 + 1 + (4 * 4 + 5) + (4 * 4 + 3) + 2);
         assert_eq!(table.batches()[0].device(), device);
         let batch = table.to_record_batches().unwrap().remove(0);
         assert_eq!(batch.schema(), schema);

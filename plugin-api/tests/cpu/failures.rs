@@ -90,3 +90,14 @@ fn an_error_that_a_test_shows_has_its_code_and_its_details() {
     let error = error.with_details("at byte 7");
     assert_eq!(format!("{error:?}"), "bad data: a line\nat byte 7");
 }
+
+#[test]
+fn a_call_is_cancelled_once_its_flag_is_set_and_no_other_call_is() {
+    let (settings, other) = (CallSettings::new(Device::CPU), CallSettings::new(Device::CPU));
+    let check = |settings: &CallSettings| settings.enter(|call| call.check_cancelled());
+    assert_eq!((check(&settings), settings.cancel.is_cancelled()), (Ok(()), false));
+    settings.cancel.clone().cancel();
+    assert_eq!(check(&settings).unwrap_err().code(), Code::CANCELLED);
+    assert_eq!((settings.cancel.is_cancelled(), check(&other)), (true, Ok(())));
+    settings.enter(|call| assert!(settings.cancel.is_of(call) && !other.cancel.is_of(call)));
+}

@@ -18,6 +18,17 @@ fn skipped(name: &str) {
     writeln!(to, "skipped: {name}: {why}").unwrap();
 }
 
+/// The tests below skip what is not on record.
+#[test]
+fn every_folder_of_releases_is_on_record_oldest_first() {
+    let found: Vec<String> = on_record().iter().map(|(abi, _)| abi.to_string()).collect();
+    assert_eq!(found[..2], ["0.1", "1.0"]);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("abi/released");
+    assert_eq!(found.len(), std::fs::read_dir(folder).unwrap().count());
+    assert!(on_record().windows(2).all(|pair| pair[0].0 < pair[1].0));
+    assert!(releases(Path::new("/none/such")).unwrap().is_empty());
+}
+
 #[test]
 fn the_contract_is_the_last_released_one_or_appends_to_it() {
     let releases = on_record();
