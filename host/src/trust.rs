@@ -145,4 +145,25 @@ mod tests {
         check_file(&opened.1).unwrap();
         assert_eq!(check_directories(&path).unwrap_err().id(), "missing");
     }
+
+    #[test]
+    fn what_is_no_file_is_named_for_what_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let pipe = std::ffi::CString::new(at("pipe").into_os_string().into_encoded_bytes()).unwrap();
+        // SAFETY: a path that ends with a NUL.
+        assert_eq!(unsafe { libc::mkfifo(pipe.as_ptr(), 0o600) }, 0);
+        let got = |path: &std::path::Path| match check_type(&std::fs::metadata(path).unwrap().file_type()) {
+            Ok(()) => "a file",
+            Err(Refusal::NotAFile { got }) => got,
+            Err(_) => "refused for something else",
+        };
+        assert_eq!(got(&at("file")), "a file");
+        assert_eq!(got(folder.path()), "a directory");
+        assert_eq!(got(&at("pipe")), "a named pipe");
+        assert_eq!(got(&at("socket")), "a socket");
+        assert_eq!(got("/dev/null".as_ref()), "a device");
+    }
 }
