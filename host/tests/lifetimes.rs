@@ -16,7 +16,10 @@ use crossdock_plugin_api::{About, Owned, abi, entry};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // Instances end on a thread of their own: those of the test before may still be at it.
+    assert_eq!(host().settle(), []);
+    alone
 }
 
 fn alive() -> isize {
