@@ -107,7 +107,15 @@ pub(crate) fn check_directories(path: &Path) -> Result<(), Refusal> {
         if let Some(user) = stranger_to(&stat) {
             return Err(Refusal::LinkOwner { link: next.display().to_string(), user, owner: stat.uid() });
         }
-        let target = std::fs::read_link(&next).map_err(missing_or_unreadable)?;
+        let target = match std::fs::read_link(&next) {
+            Ok(target) => target,
+            // No link any more: it was replaced meanwhile, and is looked at again.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                rest.push_front(part);
+                continue;
+            }
+            Err(error) => return Err(missing_or_unreadable(error)),
+        };
         for part in target.components().rev() {
             rest.push_front(part.as_os_str().to_owned());
         }
