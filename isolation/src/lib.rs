@@ -54,3 +54,4 @@ pub use mapping::{Mapping, read_from};
 pub use program::{ARGUMENT, INHERITED, Program, ProgramCheck, serve_with};
 pub use remote::{Process, Remote};
 pub use serve::serve;
+pub use shared::seal;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crossdock_memory::Buffer;
 use crossdock_plugin_api::{Device, Error, Result};
-use rustix::fs::{MemfdFlags, fcntl_add_seals, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::link::MOST_FILES;
 use crate::mapping::{Mapping, OpenFile};
 use crate::rooms::{Lender, RoomParts};
-use crate::shared::{Place, SEALS, Within};
+use crate::shared::{Place, Within, seal};
 
 /// Where pieces begin: as Arrow recommends it, and a cache line.
 const ALIGNMENT: u64 = 64;
@@ -241,8 +241,7 @@ impl Outgoing {
     pub fn seal(&self) -> Result<Vec<BorrowedFd<'_>>> {
         for sent in &self.files {
             if let Sent::Own(file) = sent {
-                fcntl_add_seals(file, SEALS)
-                    .map_err(|errno| Error::internal(format!("cannot seal shared memory: {errno}")))?;
+                seal(file).map_err(|error| Error::internal(format!("cannot seal shared memory: {error}")))?;
             }
         }
         Ok(self.files.iter().map(AsFd::as_fd).collect())

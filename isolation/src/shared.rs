@@ -5,14 +5,16 @@
 //! anybody reads it.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossdock_memory::{Buffer, ForeignOwner, Ready};
 use crossdock_memory_backend::Reserved;
 use crossdock_plugin_api::{Device, Error, Result};
-use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::fs::{SealFlags, fcntl_add_seals, fcntl_get_seals};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::mapping::{Allowance, Mapping};
@@ -20,6 +22,20 @@ use crate::mapping::{Allowance, Mapping};
 /// What nobody can do to a sealed file any more.
 pub const SEALS: SealFlags =
     SealFlags::SEAL.union(SealFlags::SHRINK).union(SealFlags::GROW).union(SealFlags::WRITE);
+
+/// From now on nobody changes the bytes of memory in a file, nor how many there are.
+pub fn seal(file: impl AsFd) -> std::io::Result<()> {
+    /// In each of them the system waits for 150 ms.
+    const TRIES: usize = 20;
+    for _ in 1..TRIES {
+        match fcntl_add_seals(&file, SEALS) {
+            // The system itself may hold a page for a moment, as it does while it moves memory about.
+            Err(Errno::BUSY) => std::thread::sleep(Duration::from_millis(5)),
+            result => return Ok(result?),
+        }
+    }
+    Ok(fcntl_add_seals(&file, SEALS)?)
+}
 
 /// Where bytes lie: in which of a message's files, or of its rooms.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 
 const CHUNK_BYTES: usize = 256 << 10;
@@ -19,12 +19,8 @@ pub(super) fn copy(file: &File, bytes: u64) -> io::Result<File> {
     // From the beginning, whoever read it before; and no further than it was when it was looked at, though it may grow.
     let mut from = FromStart { file, at: 0 }.take(bytes);
     io::copy(&mut from, &mut copy)?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE | libc::F_SEAL_SEAL;
-    // SAFETY: our own descriptor and two integers.
-    match unsafe { libc::fcntl(copy.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(copy),
-        _ => Err(io::Error::last_os_error()),
-    }
+    crossdock_isolation::seal(&copy)?;
+    Ok(copy)
 }
 
 fn create() -> io::Result<File> {

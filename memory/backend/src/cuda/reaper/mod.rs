@@ -159,7 +159,13 @@ impl Work for Job {
 fn wait_for_all(gpu: &Gpu) -> Standing {
     let Ok(_entered) = gpu.enter() else { return Standing::Never };
     // SAFETY: the context is current.
-    match unsafe { (gpu.driver.ctx_synchronize)() } {
+    let wait = || unsafe { (gpu.driver.ctx_synchronize)() };
+    // One refusal, as where memory is short, says nothing of the device: a broken one goes on refusing.
+    let code = match wait() {
+        SUCCESS => SUCCESS,
+        _ => wait(),
+    };
+    match code {
         SUCCESS => Standing::Ready,
         // A capture that is open may not be waited for.
         900..=908 => Standing::Captured,
