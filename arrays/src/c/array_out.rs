@@ -14,8 +14,8 @@ use crate::layout::BufferKind;
 use crate::metadata::pairs;
 use crate::{DeviceArray, DeviceBatch};
 
-/// The batch as it passes between host and plugin, or between processes: its buffers as they are, kept alive until the release, with exact null counts
-/// and the table of buffer sizes. `stream` works on the batch's device if something has to be found out first: an
+/// The batch as it passes between host and plugin, or between processes: its buffers as they are, kept alive until the release,
+/// with exact null counts and the table of buffer sizes. `stream` works on the batch's device if something has to be found out first: an
 /// unknown null count, several moments of readiness.
 ///
 /// For what another library gets, see [`lend_batch`].
