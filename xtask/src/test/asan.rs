@@ -103,7 +103,8 @@ fn package(run: &Run<'_>, built: &Path) -> Result<Outcome> {
         let mut command = Command::new(&interpreter);
         command.current_dir(&workspace.root).env("PYTHONPATH", &layout).env("LD_PRELOAD", &runtime);
         // What the interpreter itself leaves behind is not ours to find.
-        command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0");
+        // Tests expect a process to end by its signal, which the sanitizer would turn into an exit.
+        command.env("ASAN_OPTIONS", "detect_leaks=0:handle_segv=0:handle_sigbus=0");
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         command
     };
@@ -157,7 +158,8 @@ fn sanitized(workspace: &Workspace, target: &str, what: &str, packages: &[&str])
 /// What the programs read while they run.
 fn environment(workspace: &Workspace) -> [(&'static str, String); 3] {
     // Tests that plant a wild dereference in a child look for its signal, which the sanitizer would turn into an exit.
-    let options = std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0".to_owned());
+    let options =
+        std::env::var("ASAN_OPTIONS").unwrap_or_else(|_| "handle_segv=0:handle_sigbus=0".to_owned());
     let forgiven = workspace.root.join("xtask/src/test/lsan.supp");
     [
         // Plugins in C that tests build find the sanitizer's functions there as well.

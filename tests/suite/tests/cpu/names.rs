@@ -90,7 +90,8 @@ fn plugins_load_locks_lock_and_isolated_plugins_run_wherever_they_lie() {
     std::fs::rename(&lock, folder.join("crossdock.lock")).unwrap();
     std::fs::write(&policy, "lock = \"crossdock.lock\"\n").unwrap();
     let out = folder.join("out.arrows");
-    let arguments = [OsStr::new("convert"), sample().into_os_string().leak(), out.as_os_str()];
+    let sample = sample();
+    let arguments = [OsStr::new("convert"), sample.as_os_str(), out.as_os_str()];
     let more = [given, plugin.as_os_str(), OsStr::new("--policy"), policy.as_os_str(), OsStr::new("--quiet")];
     for isolated in [&[][..], &[OsStr::new("--isolate=arrow-ipc")]] {
         done(&[&arguments[..], &more, isolated].concat());
