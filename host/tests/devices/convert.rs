@@ -279,6 +279,19 @@ fn a_plan_gives_each_column_its_verdict_and_bytes() {
 }
 
 #[test]
+fn a_plan_by_capsules_tries_each_column_that_the_exporter_takes_alone() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let input = Input::bytes(b"ODD!".to_vec());
+    let plan = session.plan_via(input, &ReadOptions::default(), "mini-capsules", &Options::new()).unwrap();
+    let verdicts: Vec<_> = plan.columns.iter().map(|column| (column.name.as_str(), column.verdict)).collect();
+    let expected =
+        [("text", Verdict::Unsupported), ("v", Verdict::Converted), ("panic", Verdict::Unsupported)];
+    assert_eq!(verdicts, expected);
+    assert!(plan.columns[2].reason.contains("a column called panic"), "{:?}", plan.columns);
+}
+
+#[test]
 fn a_batch_of_another_schema_is_not_written() {
     use arrow_schema::{DataType, Field, Schema};
     let host = host();
