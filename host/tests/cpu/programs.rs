@@ -124,9 +124,18 @@ impl Encoding for Further {
         };
         let buffer = self.0.alloc_with(&stream, bytes.len(), fill)?.freeze(&stream)?;
         let (data_type, n) = (field.data_type().clone(), node.length() as usize);
-        let column = DeviceArray::try_new(data_type, n, 1, Some(0), vec![None, Some(buffer)], vec![], None)?;
+        let buffers = vec![None, Some(buffer)];
+        let column = DeviceArray::try_new(data_type, n + 1, 0, Some(0), buffers, vec![], None)?;
         let schema = Arc::new(Schema::new(vec![field.with_name("")]));
-        export_batch(&DeviceBatch::try_new(schema, n, vec![column])?, false, &stream)
+        let batch = export_batch(&DeviceBatch::try_new(schema, n + 1, vec![column])?, false, &stream)?;
+        // What is exported with an offset has none any more: others' arrays may have one.
+        let mut raw = batch.into_raw();
+        raw.array.array.length = n as i64;
+        // SAFETY: the struct has one child, which lives as long.
+        let child = unsafe { &mut **raw.array.array.children };
+        (child.length, child.offset) = (n as i64, 1);
+        // SAFETY: the batch was the `Owned` one's.
+        Ok(unsafe { Owned::new(raw) })
     }
 }
 
