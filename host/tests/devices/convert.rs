@@ -253,6 +253,16 @@ fn two_plugins_that_claim_one_input_are_an_error_that_names_both_and_the_way_out
 }
 
 #[test]
+fn a_format_that_is_known_by_its_bytes_is_not_read_from_those_of_another() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let options = ReadOptions { from: Some("mini".into()), ..ReadOptions::default() };
+    let error = session.read(Input::bytes(b"ODD!".to_vec()), &options).err().unwrap().one_line();
+    assert!(error.contains("--from mini: the first bytes of "), "{error}");
+    assert!(error.contains(" are those of mini-odd; leave --from out, or say --from mini-odd"), "{error}");
+}
+
+#[test]
 fn an_input_is_known_by_its_bytes_whatever_its_name_and_an_output_by_its_ending() {
     let directory = temporary();
     let path = directory.path().join("data.txt");
