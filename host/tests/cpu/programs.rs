@@ -12,7 +12,7 @@ use crossdock::discovery::Search;
 use crossdock::load::LinkedPlugin;
 use crossdock::memory::Backend;
 use crossdock::{Host, Session};
-use crossdock_arrays::{DeviceArray, DeviceBatch, export_batch, export_field};
+use crossdock_arrays::{DeviceArray, DeviceBatch, cells, export_batch, export_field};
 use crossdock_memory::{Buffer, ForeignOwner, Memory, Ready, Stream};
 
 const IDS: [&str; 9] = [
@@ -124,11 +124,20 @@ impl Encoding for Further {
         };
         let buffer = self.0.alloc_with(&stream, bytes.len(), fill)?.freeze(&stream)?;
         let (data_type, n) = (field.data_type().clone(), node.length() as usize);
-        let buffers = vec![None, Some(buffer)];
-        let column = DeviceArray::try_new(data_type, n + 1, 0, Some(0), buffers, vec![], None)?;
+        // Of values that may be null the fourth place's is.
+        let bits = |to: &mut [u8]| {
+            to.fill(0b1111_0111);
+            Ok(())
+        };
+        let validity =
+            field.is_nullable().then(|| self.0.alloc_with(&stream, n / 8 + 1, bits)?.freeze(&stream));
+        let (validity, null_count) =
+            (validity.transpose()?, if field.is_nullable() { None } else { Some(0) });
+        let buffers = vec![validity, Some(buffer)];
+        let column = DeviceArray::try_new(data_type, n + 1, 0, null_count, buffers, vec![], None)?;
         let schema = Arc::new(Schema::new(vec![field.with_name("")]));
         let batch = export_batch(&DeviceBatch::try_new(schema, n + 1, vec![column])?, false, &stream)?;
-        // What is exported with an offset has none any more: others' arrays may have one.
+        // As others export a part of an array.
         let mut raw = batch.into_raw();
         raw.array.array.length = n as i64;
         // SAFETY: the struct has one child, which lives as long.
@@ -175,6 +184,11 @@ fn node(encoding: &str, data_type: DataType, length: u64, n_buffers: u32, n_chil
         n_buffers,
         n_children,
     }
+}
+
+fn nullable(node: NodeParts, data_type: DataType) -> NodeParts {
+    let field = export_field(&Field::new("", data_type, true)).unwrap();
+    NodeParts { logical_type: LogicalType::Schema(field), ..node }
 }
 
 fn words(words: impl IntoIterator<Item = i32>) -> Vec<u8> {
@@ -248,6 +262,24 @@ fn values_of_dictionaries_and_runs_go_through_the_steps_from_where_they_begin() 
     assert_eq!(decoded(of("of.dictionary", 3), &[]), [102, 103, 104]);
     // Runs of one value each, of which the first is left out.
     assert_eq!(decoded(of("of.runs", 2), &[]), [102, 103]);
+}
+
+#[test]
+fn nulls_of_values_stay_where_they_are_looked_up_and_where_they_run() {
+    let of = |encoding: &'static str, length: u64, n_values: u64| {
+        let root = nullable(node(encoding, DataType::Int32, length, 0, 2), DataType::Int32);
+        let values = nullable(node("further", DataType::Int32, n_values, 0, 0), DataType::Int32);
+        vec![root, node("further", DataType::Int32, 3, 0, 0), values]
+    };
+    for device in [Device::CPU, Device::UNTOUCHABLE] {
+        let session = session(device, None);
+        let decoded = |nodes| {
+            let batch = session.decode(tree(nodes, Vec::new())).unwrap();
+            cells(&batch, batch.len(), session.stream()).unwrap().remove(0)
+        };
+        assert_eq!(decoded(of("of.dictionary", 3, 4)), ["102", "null", "104"], "{device}");
+        assert_eq!(decoded(of("of.runs", 2, 3)), ["102", "null"], "{device}");
+    }
 }
 
 /// Why a tree is not decoded on the CPU.
