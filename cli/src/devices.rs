@@ -92,3 +92,47 @@ fn explain(cuda: &CudaPresence) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock::api::Device;
+
+    #[test]
+    fn what_keeps_devices_from_being_used_is_explained_for_each() {
+        let device = |n, compute_capability, memory_pools| CudaDevice {
+            device: Device::cuda(n),
+            name: "a device".into(),
+            memory_bytes: 1 << 30,
+            compute_capability,
+            memory_pools,
+        };
+        // A device whose code is there, one that is too old for all of it, and one that nobody knows yet.
+        let devices = vec![device(0, (9, 0), true), device(1, (1, 0), false), device(2, (99, 0), true)];
+        let lacks = vec![("cuSomething", "copies are slower")];
+        let text = explain(&CudaPresence { driver_version: (13, 0), devices, lacks });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines[0], "cuda: driver for CUDA 13.0");
+        assert_eq!(lines[1], "cuda: the driver has no cuSomething: copies are slower");
+        assert_eq!(lines[2], "cuda:1: has no memory pools, without which it cannot be used");
+        assert!(lines[3].starts_with("cuda:1: no kernel runs there: "), "{text}");
+        assert!(lines[4].starts_with("cuda:2: compute_") && lines[4].contains("first used"), "{text}");
+    }
+
+    #[test]
+    fn a_device_in_json_has_its_capability_and_the_code_that_runs_there() {
+        let device = CudaDevice {
+            device: Device::cuda(3),
+            name: "a device".into(),
+            memory_bytes: 1 << 30,
+            compute_capability: (1, 2),
+            memory_pools: true,
+        };
+        let expected = json!({
+            "name": "cuda:3", "description": "a device", "memory_bytes": 1 << 30, "compute_capability": "1.2",
+            "code": null, "memory_pools": true,
+        });
+        assert_eq!(as_json(&device), expected);
+    }
+}

@@ -185,3 +185,33 @@ fn shown_as_json(nodes: &[Seen], bytes: u64) -> Value {
         "nodes": nodes.iter().map(node).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_types_and_metadata_are_cut_and_others_are_shown_whole() {
+        let cells = |type_length: usize, metadata_length: usize| {
+            row(&Seen {
+                depth: 1,
+                encoding: "a.b".into(),
+                data_type: Ok(("x".repeat(type_length), false)),
+                length: 3,
+                metadata: vec![0xab; metadata_length],
+                buffers: Vec::new(),
+                n_children: 0,
+                plugin: None,
+                plan: None,
+            })
+        };
+        let (whole, hex) = ("x".repeat(SHOWN_TYPE_CHARACTERS), "ab".repeat(SHOWN_METADATA_BYTES));
+        let shown = |type_length, metadata_length| {
+            let cells = cells(type_length, metadata_length);
+            (cells[2].clone(), cells[5].clone())
+        };
+        assert_eq!(shown(100, 16), (hex.clone(), whole.clone()));
+        assert_eq!(shown(101, 17), (format!("{hex}... (17 B)"), format!("{whole}...")));
+        assert_eq!(shown(5, 0), ("-".into(), "xxxxx".into()));
+    }
+}

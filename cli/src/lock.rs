@@ -86,3 +86,33 @@ fn differences(old: &policy::Lock, new: &policy::Lock) -> Vec<String> {
     };
     all.into_iter().filter_map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_not_locked_as_it_was_found_is_a_difference() {
+        let plugin = |name: &str, digit: &str| Locked {
+            name: name.into(),
+            version: semver::Version::new(1, 0, 0),
+            file: "x.so".into(),
+            sha256: digit.repeat(64).parse().unwrap(),
+        };
+        let lock = |plugins: &[&Locked]| {
+            policy::Lock::of("x.lock", plugins.iter().map(|plugin| (*plugin).clone()).collect())
+        };
+        let of = |old: &[&Locked], new: &[&Locked]| differences(&lock(old), &lock(new));
+        let (one, two) = (plugin("a", "1"), plugin("a", "2"));
+        let words = |digit: &str| format!("1.0.0 sha256:{}", digit.repeat(64));
+        let (first, second) = (words("1"), words("2"));
+        assert!(of(&[], &[]).is_empty());
+        assert!(of(&[&one], &[&one]).is_empty());
+        assert!(of(&[&two, &one], &[&one]).is_empty(), "any that is locked will do");
+        assert_eq!(of(&[&one], &[]), ["a: locked, and not found"]);
+        assert_eq!(of(&[], &[&one]), [format!("a: not locked, found {first}")]);
+        assert_eq!(of(&[&one], &[&two]), [format!("a: locked {first}, found {second}")]);
+        let both = [format!("a: locked {first}, found {first} or {second}")];
+        assert_eq!(of(&[&one], &[&one, &two]), both);
+    }
+}

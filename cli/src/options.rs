@@ -153,3 +153,37 @@ impl Work {
         Ok((host, session))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_option_is_a_key_and_whatever_follows_the_first_equals_sign() {
+        let pair = |key: &str, value: &str| Ok((key.to_owned(), value.to_owned()));
+        assert_eq!(parse_option("a=b"), pair("a", "b"));
+        assert_eq!(parse_option("a="), pair("a", ""));
+        assert_eq!(parse_option("a=b=c"), pair("a", "b=c"));
+        for wrong in ["", "a", "=b"] {
+            assert_eq!(parse_option(wrong), Err(format!("'{wrong}': expected KEY=VALUE")));
+        }
+    }
+
+    #[test]
+    fn the_command_isolates_what_it_names_beside_what_the_policy_does() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("crossdock.toml");
+        std::fs::write(&policy, "").unwrap();
+        // Whatever the umask of the one who runs the tests.
+        std::fs::set_permissions(&policy, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let which = |isolate: &[&str]| {
+            let isolate = isolate.iter().map(ToString::to_string).collect();
+            let paths = PluginPaths { paths: Vec::new(), policy: Some(policy.clone()), isolate };
+            paths.policy().unwrap().isolation.which
+        };
+        assert_eq!(which(&[]), Which::None);
+        assert_eq!(which(&["a", "b"]), Which::Named(vec!["a".into(), "b".into()]));
+        assert_eq!(which(&["*"]), Which::All);
+    }
+}

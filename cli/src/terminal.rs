@@ -81,3 +81,11 @@ pub fn without_bar<T>(write: impl FnOnce() -> T) -> T {
         None => write(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn no_bar_is_on_the_screen_before_one_is_shown() {
+        assert!(!super::has_progress());
+    }
+}

@@ -192,3 +192,30 @@ pub(crate) fn taken_apart(
     }
     Ok((nodes, buffers))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_that_is_taken_apart_has_all_nodes_with_the_types_that_are_said() {
+        let node = |encoding: &str, length, n_children| NodeParts {
+            encoding: encoding.into(),
+            logical_type: LogicalType::Dtype(vec![1]),
+            length,
+            metadata: vec![length as u8],
+            n_buffers: 0,
+            n_children,
+        };
+        let tree = EncodedArray::new(vec![node("a", 3, 1), node("b", 5, 0)], Vec::new()).unwrap();
+        let array = with_types(tree, |node| Ok(LogicalType::Dtype(vec![2, node.length() as u8]))).unwrap();
+        let said = |index| {
+            let node = array.node(index).unwrap();
+            let (dtype, metadata) = (node.dtype().unwrap().to_vec(), node.metadata().to_vec());
+            (node.encoding().to_owned(), node.length(), dtype, metadata, node.n_children())
+        };
+        assert_eq!(array.n_nodes(), 2);
+        assert_eq!(said(0), ("a".into(), 3, vec![2, 3], vec![3], 1));
+        assert_eq!(said(1), ("b".into(), 5, vec![2, 5], vec![5], 0));
+    }
+}

@@ -212,4 +212,20 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn crates_are_of_this_release_or_of_the_checkout_that_is_given() {
+        let dependency = |checkout: Option<&str>| {
+            let checkout = checkout.map(PathBuf::from);
+            let new = New { name: "a".into(), language: Language::Rust, encoding: None, checkout };
+            new.dependency("host").map_err(|error| error.to_string())
+        };
+        assert_eq!(dependency(None), Ok(format!("\"{}\"", env!("CARGO_PKG_VERSION"))));
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().canonicalize().unwrap();
+        let expected = format!("{{ path = \"{}\" }}", root.join("host").display());
+        assert_eq!(dependency(Some(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))), Ok(expected));
+        // It is there, and has no crates.
+        let refused = dependency(Some(env!("CARGO_MANIFEST_DIR"))).unwrap_err();
+        assert!(refused.contains("it has no host/Cargo.toml"), "{refused}");
+    }
 }

@@ -10,3 +10,4 @@ mod quarantine;
 mod trace;
 mod usage;
 mod warnings;
+mod work;

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use crate::alone::{Alone, json, stdout};
-use crate::common::c_plugin;
+use crate::common::{c_library, c_plugin};
 
 #[test]
 fn wrong_usage_is_status_2_and_help_is_status_0_with_examples() {
@@ -151,4 +151,21 @@ fn ctrl_c_ends_a_wait_for_input_with_one_line_and_status_1() {
     assert_eq!(output.status.code(), Some(1), "{line}");
     assert_eq!(line.trim_end().lines().count(), 1, "{line}");
     assert!(!alone.path().join("out.arrow").exists());
+}
+
+#[test]
+fn inspect_shows_a_tables_format_its_reader_and_its_columns() {
+    let alone = Alone::new();
+    assert!(alone.run(&["new", "lines", "--language", "c"]).status.success());
+    let folder = alone.path().join("lines");
+    let (include, source) = (folder.display().to_string(), folder.join("plugin.c").display().to_string());
+    let plugin = c_library(alone.path(), "lines.so", &["-I", &include, &source]).display().to_string();
+    let inspect =
+        |more: &[&str]| alone.run(&[&["inspect", "lines/sample.lines", "--plugins", &plugin], more].concat());
+    let expected = "format       lines\nread by      lines\ncolumns      line: Binary, no nulls\n";
+    assert_eq!(stdout(&inspect(&[])), expected);
+    let column = serde_json::json!({ "name": "line", "type": "Binary", "nullable": false, "metadata": {} });
+    let expected =
+        serde_json::json!({ "format": "lines", "plugin": "lines", "columns": [column], "metadata": {} });
+    assert_eq!(json(&inspect(&["--json"])), expected);
 }

@@ -190,3 +190,28 @@ fn c_path(path: &Path) -> std::io::Result<std::ffi::CString> {
     use std::os::unix::ffi::OsStrExt;
     Ok(std::ffi::CString::new(path.as_os_str().as_bytes())?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_a_temporary_name_says_it_and_is_removed_when_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("temporary");
+        std::fs::write(&path, "").unwrap();
+        // Which of them there is, the file system decides.
+        let output = |temporary| OutputFile {
+            name: "target".into(),
+            target: folder.path().join("target"),
+            temporary,
+            durable: false,
+            state: Arc::new(Mutex::new(State { file: None, bytes_written: 0 })),
+        };
+        assert_eq!(output(None).unfinished(), None);
+        let named = output(Some(path.clone()));
+        assert_eq!(named.unfinished(), Some(path.as_path()));
+        drop(named);
+        assert!(!path.exists());
+    }
+}

@@ -171,3 +171,32 @@ fn validated(session: &Session, batch: DeviceBatch) -> Result<DeviceBatch> {
     }
     Ok(batch)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_may_have_nulls_if_it_counts_some_or_has_a_bitmap_and_does_not_count_none() {
+        let bitmap = [1u8];
+        for (null_count, has_bitmap, expected) in [
+            (0, false, false),
+            (0, true, false),
+            (1, false, true),
+            (1, true, true),
+            // It was not counted.
+            (-1, false, false),
+            (-1, true, true),
+        ] {
+            let mut buffers = [if has_bitmap { bitmap.as_ptr().cast() } else { std::ptr::null() }];
+            let mut array = abi::ArrowDeviceArray::default();
+            (array.array.null_count, array.array.n_buffers) = (null_count, 1);
+            array.array.buffers = buffers.as_mut_ptr();
+            assert_eq!(may_have_nulls(&array), expected, "{null_count} {has_bitmap}");
+            array.array.n_buffers = 0;
+            assert!(!may_have_nulls(&array));
+            (array.array.n_buffers, array.array.buffers) = (1, std::ptr::null_mut());
+            assert!(!may_have_nulls(&array));
+        }
+    }
+}

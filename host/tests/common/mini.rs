@@ -1,6 +1,7 @@
 //! A plugin in Rust, linked in: the format "mini" is the bytes `MINI` and then `i32` values, four of them a batch; the
 //! format "mini-capsules" gives and takes device arrays; "mini-of-host" is `HOST` and the same values, and knows host memory
-//! alone. The value -666 cannot be written, -667 panics, as does a column called "panic" in capsules,
+//! alone; "mini-odd" is read alone, `ODD!`, and has columns that not every format takes, and no rows. The value -666 cannot be
+//! written, -667 panics, as does a column called "panic" in capsules,
 //! and a batch of one value is lost on its way back from capsules.
 
 use std::sync::Arc;
@@ -70,7 +71,8 @@ pub fn schema() -> SchemaRef {
 
 struct Mini {
     memory: Memory,
-    formats: Vec<Format>,
+    read: Vec<Format>,
+    written: Vec<Format>,
 }
 
 impl Plugin for Mini {
@@ -93,7 +95,11 @@ impl Plugin for Mini {
             device_types: vec![abi::DEVICE_CPU],
             ..Format::new("mini-of-host", "i32 values, from and to host memory")
         };
-        Ok(Self { memory: Memory::from_host(&host)?, formats: vec![mini, capsules, of_host] })
+        let odd =
+            Format { bytes: true, magics: vec![(0, b"ODD!".to_vec())], ..Format::new("mini-odd", "columns") };
+        let written = vec![mini, capsules, of_host];
+        let read = written.iter().cloned().chain([odd]).collect();
+        Ok(Self { memory: Memory::from_host(&host)?, read, written })
     }
 
     fn importer(&self) -> Option<&dyn Importer> {
@@ -123,7 +129,7 @@ impl Mini {
 
 impl Importer for Mini {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.read
     }
 
     fn open(
@@ -136,6 +142,7 @@ impl Importer for Mini {
     ) -> Result<Box<dyn BatchStream>> {
         options.only("mini", &[])?;
         match input {
+            Input::Source(_) if format == "mini-odd" => Ok(Box::new(Odd)),
             Input::Source(source) => Ok(Box::new(Values {
                 memory: self.memory.clone(),
                 stream: self.stream(call, format)?,
@@ -189,6 +196,21 @@ impl BatchStream for Values {
     }
 }
 
+/// A column of a type that cannot be written, one that comes back, and one that panics on its way.
+struct Odd;
+
+impl BatchStream for Odd {
+    fn schema(&mut self) -> Result<Owned<abi::ArrowSchema>> {
+        let field = |name, data_type| Field::new(name, data_type, false);
+        let (text, panic) = (field("text", DataType::Utf8), field("panic", DataType::Int32));
+        export_schema(&Schema::new(vec![text, field("v", DataType::Int32), panic]))
+    }
+
+    fn next(&mut self, _call: &Call<'_>) -> Result<Option<Owned<abi::Batch>>> {
+        Ok(None)
+    }
+}
+
 struct One {
     schema: Owned<abi::ArrowSchema>,
     array: Option<Owned<abi::ArrowDeviceArray>>,
@@ -212,7 +234,7 @@ impl BatchStream for One {
 
 impl Exporter for Mini {
     fn formats(&self) -> &[Format] {
-        &self.formats
+        &self.written
     }
 
     fn plan(

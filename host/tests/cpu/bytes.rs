@@ -236,6 +236,30 @@ fn a_vector_takes_what_is_written() {
 }
 
 #[test]
+fn a_sink_of_the_caller_s_own_keeps_its_name_and_has_its_bytes_counted() {
+    struct Counting(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+    impl ByteSink for Counting {
+        fn name(&self) -> &str {
+            "the caller's"
+        }
+
+        fn write(&mut self, bytes: &[u8]) -> crossdock::api::Result<()> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(())
+        }
+    }
+    let written = std::sync::Arc::default();
+    let output = Output::to(Counting(std::sync::Arc::clone(&written)));
+    assert_eq!((output.name(), output.target(), output.bytes_written()), ("the caller's", "the caller's", 0));
+    output.sink().write(b"abc").unwrap();
+    output.sink().write(b"d").unwrap();
+    assert_eq!(output.bytes_written(), 4);
+    assert_eq!(output.unfinished(), None);
+    output.commit().unwrap();
+    assert_eq!(*written.lock().unwrap(), b"abcd");
+}
+
+#[test]
 fn waiting_for_a_full_pipe_or_socket_ends_when_it_is_cancelled() {
     let (reader, pipe) = std::io::pipe().unwrap();
     let (other, socket) = std::os::unix::net::UnixStream::pair().unwrap();

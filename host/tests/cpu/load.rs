@@ -444,6 +444,28 @@ fn no_single_wrong_byte_in_the_headers_makes_the_reader_panic() {
 }
 
 #[test]
+fn a_table_of_symbols_ends_where_the_next_table_begins() {
+    let directory = temporary();
+    let path = c_plugin_with(directory.path(), "plugin.so", &[], &["-Wl,--hash-style=gnu"]);
+    let mut bytes = std::fs::read(&path).unwrap();
+    assert!(Metadata::from_bytes(&bytes).is_ok());
+    // The table of symbols follows the one of their hashes, of which the last word says that it is the last.
+    let entry = |tag: u64| {
+        let dynamic = segments(&bytes, SEGMENT_DYNAMIC)[0];
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let (at, length) = (word(dynamic + 8) as usize, word(dynamic + 32) as usize);
+        let entry = (at..at + length).step_by(16).find(|entry| word(*entry) == tag).unwrap();
+        word(entry + 8) as usize
+    };
+    let (hashes, symbols) = (entry(0x6fff_fef5), entry(6));
+    assert!(hashes < symbols, "the linker has put them in another order");
+    for at in [symbols - 8, symbols - 4] {
+        bytes[at] &= !1;
+    }
+    assert!(matches!(Metadata::from_bytes(&bytes), Err(MetadataError::NotAPlugin)));
+}
+
+#[test]
 fn one_file_is_one_image_and_two_files_are_two() {
     let directory = temporary();
     let first = c_plugin(directory.path(), "a.so", &["NAME=\"a\""]);

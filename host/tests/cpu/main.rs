@@ -10,6 +10,7 @@ mod load;
 mod needs;
 mod outside;
 mod policy;
+mod programs;
 mod programs_alone;
 mod sealed;
 mod security_page;

@@ -253,6 +253,16 @@ fn two_plugins_that_claim_one_input_are_an_error_that_names_both_and_the_way_out
 }
 
 #[test]
+fn a_format_that_is_known_by_its_bytes_is_not_read_from_those_of_another() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let options = ReadOptions { from: Some("mini".into()), ..ReadOptions::default() };
+    let error = session.read(Input::bytes(b"ODD!".to_vec()), &options).err().unwrap().one_line();
+    assert!(error.contains("--from mini: the first bytes of "), "{error}");
+    assert!(error.contains(" are those of mini-odd; leave --from out, or say --from mini-odd"), "{error}");
+}
+
+#[test]
 fn an_input_is_known_by_its_bytes_whatever_its_name_and_an_output_by_its_ending() {
     let directory = temporary();
     let path = directory.path().join("data.txt");
@@ -276,6 +286,19 @@ fn a_plan_gives_each_column_its_verdict_and_bytes() {
     let column = &plan.columns[0];
     assert_eq!((column.name.as_str(), column.verdict, column.bytes), ("v", Verdict::Converted, Some(20)));
     assert_eq!(plan.bytes_moved(), 20);
+}
+
+#[test]
+fn a_plan_by_capsules_tries_each_column_that_the_exporter_takes_alone() {
+    let host = host();
+    let session = session(&host, Device::CPU);
+    let input = Input::bytes(b"ODD!".to_vec());
+    let plan = session.plan_via(input, &ReadOptions::default(), "mini-capsules", &Options::new()).unwrap();
+    let verdicts: Vec<_> = plan.columns.iter().map(|column| (column.name.as_str(), column.verdict)).collect();
+    let expected =
+        [("text", Verdict::Unsupported), ("v", Verdict::Converted), ("panic", Verdict::Unsupported)];
+    assert_eq!(verdicts, expected);
+    assert!(plan.columns[2].reason.contains("a column called panic"), "{:?}", plan.columns);
 }
 
 #[test]

@@ -15,12 +15,18 @@ use crate::common::batch;
 
 /// A host that counts its references and offers nothing.
 #[repr(C)]
-struct CountingHost {
+pub struct CountingHost {
     table: abi::Host,
     references: AtomicUsize,
 }
 
-fn counting_host() -> Box<CountingHost> {
+impl CountingHost {
+    pub fn raw(&self) -> *const abi::Host {
+        &raw const self.table
+    }
+}
+
+pub fn counting_host() -> Box<CountingHost> {
     unsafe extern "C" fn retain(host: *const abi::Host) {
         // SAFETY: the table is the first field of a CountingHost that outlives the test.
         unsafe { &*host.cast::<CountingHost>() }.references.fetch_add(1, Ordering::SeqCst);

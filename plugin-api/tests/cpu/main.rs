@@ -6,6 +6,7 @@ mod common;
 mod boundary;
 mod encoded;
 mod encoded_bytes;
+mod encoding;
 mod failures;
 mod layout;
 mod released;

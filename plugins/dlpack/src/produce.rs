@@ -110,3 +110,27 @@ impl KeptBatch {
         Arc::new(Self { _batch: batch })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_memory::{ForeignOwner, Ready};
+    use crossdock_test_support::NotingHost;
+
+    #[test]
+    fn what_is_in_flight_is_waited_for_and_on_the_cpu_to_its_end() {
+        let host = NotingHost::new();
+        for (device, expected) in
+            [(Device::CPU, &["stream_wait", "stream_synchronize"][..]), (Device::cuda(0), &["stream_wait"])]
+        {
+            let stream = host.stream(device);
+            let owner = ForeignOwner::new(());
+            // SAFETY: nobody looks at its bytes.
+            let buffer = |ready| unsafe { Buffer::foreign(&owner, device, 64, Some(8), ready) };
+            lend(&buffer(stream.record().unwrap()), device, &stream).unwrap();
+            assert_eq!(host.waits(), expected, "{device}");
+            lend(&buffer(Ready::Now), device, &stream).unwrap();
+            assert!(host.waits().is_empty(), "{device}");
+        }
+    }
+}

@@ -248,3 +248,67 @@ fn schema_of(node: EncodedNode<'_>) -> Result<Owned<abi::ArrowSchema>> {
     };
     export_field(&field)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(data_type: DataType) -> Field {
+        Field::new("v", data_type, false)
+    }
+
+    fn map(key: &str, value: DataType, sorted: bool) -> DataType {
+        let entry = vec![Field::new(key, DataType::Utf8, false), Field::new("value", value, true)];
+        DataType::Map(Arc::new(Field::new("entries", DataType::Struct(entry.into()), false)), sorted)
+    }
+
+    fn list(element: &str, data_type: DataType) -> DataType {
+        DataType::List(Arc::new(Field::new(element, data_type, true)))
+    }
+
+    fn fixed(n: i32, data_type: DataType) -> DataType {
+        DataType::FixedSizeList(Arc::new(Field::new("item", data_type, true)), n)
+    }
+
+    fn structs(names: &[&str]) -> DataType {
+        DataType::Struct(names.iter().map(|name| Field::new(*name, DataType::Int8, true)).collect())
+    }
+
+    #[test]
+    fn types_are_the_same_but_for_the_names_that_vortex_leaves_out() {
+        use DataType::{Int8, Int16};
+        for (one, other, same) in [
+            (Int8, Int8, true),
+            (Int8, Int16, false),
+            (list("item", Int8), list("element", Int8), true),
+            (list("item", Int8), list("item", Int16), false),
+            (fixed(2, Int8), fixed(2, Int8), true),
+            (fixed(2, Int8), fixed(3, Int8), false),
+            (fixed(2, Int8), fixed(2, Int16), false),
+            (map("key", Int8, true), map("keys", Int8, true), true),
+            (map("key", Int8, true), map("key", Int8, false), false),
+            (map("key", Int8, true), map("key", Int16, true), false),
+            (structs(&["a", "b"]), structs(&["a", "b"]), true),
+            (structs(&["a", "b"]), structs(&["a", "c"]), false),
+            (structs(&["a", "b"]), structs(&["a"]), false),
+        ] {
+            assert_eq!(is_same(&field(one.clone()), &field(other.clone())), same, "{one} {other}");
+            assert_eq!(is_same(&field(other.clone()), &field(one.clone())), same, "{other} {one}");
+            assert!(!is_same(&field(one.clone()), &field(one).with_nullable(true)));
+        }
+    }
+
+    #[test]
+    fn of_metadata_only_an_extension_type_counts() {
+        let with = |key: &str, value: &str| {
+            let metadata = std::collections::HashMap::from([(key.to_owned(), value.to_owned())]);
+            field(DataType::Int8).with_metadata(metadata)
+        };
+        let plain = field(DataType::Int8);
+        assert!(is_same(&plain, &with("note", "x")));
+        assert!(is_same(&plain, &with(EXTENSION_METADATA, "")));
+        assert!(!is_same(&plain, &with(EXTENSION_NAME, "a.b")));
+        assert!(!is_same(&with(EXTENSION_NAME, "a.c"), &with(EXTENSION_NAME, "a.b")));
+        assert!(is_same(&with(EXTENSION_NAME, "a.b"), &with(EXTENSION_NAME, "a.b")));
+    }
+}

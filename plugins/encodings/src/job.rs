@@ -189,3 +189,30 @@ impl<'a> Values<'a> {
         values(self.bytes())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossdock_memory::Device;
+    use crossdock_test_support::TestHost;
+
+    #[test]
+    fn values_are_those_from_the_offset_on() {
+        let host = TestHost::new();
+        let stream = host.stream(Device::CPU);
+        let fill = |to: &mut [u8]| {
+            to.copy_from_slice(&[1i32, 2, 3, 4].map(i32::to_ne_bytes).concat());
+            Ok(())
+        };
+        let buffer = host.memory().alloc_with(&stream, 16, fill).unwrap().freeze(&stream).unwrap();
+        let array = |offset, len| {
+            let buffers = vec![None, Some(buffer.clone())];
+            DeviceArray::try_new(DataType::Int32, len, offset, Some(0), buffers, vec![], None).unwrap()
+        };
+        for (offset, expected) in [(0, &[1i32, 2, 3, 4][..]), (2, &[3, 4]), (3, &[4]), (4, &[])] {
+            let array = array(offset, expected.len());
+            let values = Values::of(&array, &stream).unwrap();
+            assert_eq!(values.get::<i32>().unwrap(), expected);
+        }
+    }
+}

@@ -5,6 +5,7 @@
 //! makes, and how a failed test is repeated.
 
 mod device_list;
+mod noting;
 mod random;
 #[cfg(test)]
 mod random_tests;
@@ -20,6 +21,7 @@ use crossdock_memory_backend::{Account, Backend, Faults};
 use crossdock_plugin_api::abi;
 
 pub use device_list::{DEVICES, device_pairs, devices};
+pub use noting::NotingHost;
 pub use random::Random;
 
 /// A backend with the devices `cpu` and `untouchable`, and a host object over it.

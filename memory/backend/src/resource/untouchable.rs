@@ -128,3 +128,20 @@ impl Drop for Mapping {
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn a_file_is_closed_when_it_is_dropped() {
+        // Another thread may open a file of the same number at once, which is another one.
+        let inode = |fd: i32| std::fs::metadata(format!("/proc/self/fd/{fd}")).ok().map(|file| file.ino());
+        let file = File::new(PAGE_BYTES).unwrap();
+        let (fd, before) = (file.0, inode(file.0));
+        drop(file);
+        assert!(before.is_some());
+        assert_ne!(inode(fd), before);
+    }
+}

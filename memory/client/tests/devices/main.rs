@@ -6,3 +6,4 @@ mod encoded_bytes;
 mod growing;
 mod host_kernels;
 mod strangers;
+mod waits;

@@ -316,3 +316,31 @@ fn lay_out(lengths: &[usize]) -> Result<(Vec<(usize, usize)>, usize)> {
     }
     Ok((ranges, in_memory(end)?))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+
+    #[test]
+    fn small_jobs_are_put_together_until_they_are_worth_one() {
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let tasks = [(0, 100), (100, 100), (200, 56), (256, 255), (511, 300), (811, 1)].map(|(at, kib)| {
+            let done = done.clone();
+            let job: Job = Box::new(move || {
+                done.lock().unwrap().push(at);
+                Ok(())
+            });
+            Task { at, bytes: kib << 10, job }
+        });
+        let bundles = bundle(tasks.into());
+        assert_eq!(bundles.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [0, 256, 811]);
+        let mut after = Vec::new();
+        for (_, job) in bundles {
+            job().unwrap();
+            after.push(done.lock().unwrap().len());
+        }
+        assert_eq!(after, [3, 5, 6]);
+        assert_eq!(*done.lock().unwrap(), [0, 100, 200, 256, 511, 811]);
+    }
+}

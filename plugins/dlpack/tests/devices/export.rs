@@ -203,6 +203,27 @@ fn what_no_tensor_holds_is_refused_by_name_with_what_to_do() {
 }
 
 #[test]
+fn a_plan_says_of_each_column_what_becomes_of_its_bytes() {
+    let host = TestHost::new();
+    let instance = instance(&host);
+    let fields = vec![Field::new("n", DataType::Int8, true), Field::new("b", DataType::Boolean, true)];
+    let schema = export_schema(&Schema::new(fields)).unwrap();
+    let plan = |from, options: Options| {
+        let call = CallSettings::new(Device::CPU);
+        let plan = instance.exporter().unwrap().plan(&call, "dlpack", &schema, from, &options).unwrap();
+        plan.into_iter().map(|column| (column.verdict, column.reason)).collect::<Vec<_>>()
+    };
+    let lent = (Verdict::ZeroCopy, "the buffer is lent as it is".to_string());
+    let bits = (Verdict::Converted, "bits become bytes".to_string());
+    assert_eq!(plan(Device::CPU, Options::new()), [lent.clone(), bits.clone()]);
+    let copied = (Verdict::Copied, format!("from {} to {}", Device::UNTOUCHABLE, Device::CPU));
+    assert_eq!(plan(Device::UNTOUCHABLE, Options::new()), [copied, bits]);
+    let never = "bits become bytes, and copy=never was asked for".to_string();
+    let expected = [lent, (Verdict::Unsupported, never)];
+    assert_eq!(plan(Device::CPU, Options::new().with("copy", "never")), expected);
+}
+
+#[test]
 fn a_wrong_tensor_extension_is_refused_and_not_believed() {
     let host = TestHost::new();
     let instance = instance(&host);

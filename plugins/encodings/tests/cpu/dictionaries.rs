@@ -2,6 +2,7 @@
 
 use arrow_schema::DataType;
 use crossdock_memory::Device;
+use crossdock_plugin_api::Operator;
 
 use crate::tree::{Node, Rig};
 
@@ -118,4 +119,16 @@ fn a_dictionary_that_is_not_as_it_says_is_refused() {
         let message = refused(change);
         assert!(message.contains(expected), "expected {expected:?}, got {message:?}");
     }
+}
+
+#[test]
+fn codes_in_runs_have_no_program_and_others_have() {
+    let rig = Rig::new();
+    let bytes = |bytes: &[u8]| Node::words(DataType::UInt8, bytes, |byte| [byte]);
+    let program = vec![Operator::Dictionary { codes: 0, values: 1 }];
+    assert_eq!(rig.lower(&dictionary(bytes(&[1, 0]), 0, values())), Some(program));
+    let metadata = vec![0x08, 0, 0x10, 2];
+    let runs = Node { metadata, ..Node::new("vortex.runend", DataType::UInt8, 5) };
+    let runs = runs.above(vec![bytes(&[2, 5]), bytes(&[1, 0])]);
+    assert_eq!(rig.lower(&dictionary(runs, 0, values())), None);
 }

@@ -364,3 +364,24 @@ fn an_importer_of_capsules_and_of_bytes_tells_how_they_are_recognised() {
     assert_eq!((capsules.name.as_str(), capsules.bytes), ("encoded-array", false));
     assert_eq!(capsules.capsules, ["crossdock_encoded_array"]);
 }
+
+#[test]
+fn parts_of_times_may_be_integers_of_any_type() {
+    use DataType::{Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64};
+    let rig = Rig::new();
+    let types = [UInt8, UInt16, UInt32, UInt64, Int8, Int16, Int32, Int64];
+    // In the order of their numbers on the wire.
+    for (data_type, number) in types.into_iter().zip(0..) {
+        let width = data_type.primitive_width().unwrap();
+        let part = |values: [u64; 2]| {
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()[..width].to_vec()).collect();
+            Node { buffers: vec![bytes], ..Node::new("vortex.primitive", data_type.clone(), 2) }
+        };
+        let (days, seconds, subseconds) = (part([0, 1]), part([5, 0]), part([25, 1]));
+        let millis = DataType::Timestamp(arrow_schema::TimeUnit::Millisecond, None);
+        let metadata = [0x08, number, 0x10, number, 0x18, number];
+        let node = over("vortex.datetimeparts", millis, 2, &metadata, vec![days, seconds, subseconds]);
+        let expected = ["1970-01-01T00:00:05.025", "1970-01-02T00:00:00.001"];
+        assert_eq!(rig.decode(&node).unwrap(), expected, "{data_type}");
+    }
+}

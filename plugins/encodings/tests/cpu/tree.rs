@@ -8,7 +8,8 @@ use crossdock_arrays::{DeviceBatch, cells, export_field, import_batch};
 use crossdock_encodings::Encodings;
 use crossdock_memory::Device;
 use crossdock_plugin_api::{
-    CallSettings, DecodePlan, EncodedArray, Encoding, LogicalType, NodeParts, Owned, Plugin, Result, abi,
+    CallSettings, DecodePlan, EncodedArray, Encoding, LogicalType, NodeParts, Operator, Owned, Plugin,
+    Result, abi,
 };
 use crossdock_test_support::TestHost;
 
@@ -136,6 +137,12 @@ impl Rig {
     pub fn plan(&self, root: &Node, wanted: Device) -> DecodePlan {
         let array = self.tree(root);
         self.encoding().plan(array.root().unwrap(), wanted).unwrap()
+    }
+
+    /// What the root's values are made of, if the host can make them.
+    pub fn lower(&self, root: &Node) -> Option<Vec<Operator>> {
+        let array = self.tree(root);
+        self.encoding().lower(array.root().unwrap()).unwrap()
     }
 
     /// The root's values as text.
