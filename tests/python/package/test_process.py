@@ -165,7 +165,9 @@ time.sleep(0.1)
 
 def test_a_child_that_is_forked_off_while_sessions_are_opened_opens_its_own():
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("a child of GCC 12's sanitizer waits forever for its allocator's lock, if another thread held it at the fork")
+        pytest.skip(
+            "a child of GCC 12's sanitizer waits forever for its allocator's lock, if another thread held it at the fork"
+        )
     # Without pyarrow, whose own imports on first use make such a child wait.
     code = """
 import signal, threading

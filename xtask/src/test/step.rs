@@ -103,7 +103,7 @@ impl Step {
             Self::Skew => (200, 200),
             Self::Wheel => (80, 80),
             Self::Fuzz => (420, 420),
-            Self::Mutants => (10, 90),
+            Self::Mutants => (10, 600),
             Self::Kernels => (130, 130),
         };
         if tier.is_short() { short } else { all }
