@@ -1,9 +1,11 @@
 //! Pipes that are slow, budgets that are small, and what the exporter says beforehand.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use crate::common::tables::{everything, small};
 use crate::common::{FORMS, How, Rig, peer_reads, peer_writes};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use crossdock_arrays::export_schema;
 use crossdock_arrow_ipc::{FILE, STREAM};
 use crossdock_memory::{Code, Device, Result};
@@ -57,6 +59,51 @@ fn a_batch_of_a_slow_pipe_is_handed_out_before_the_next_one_comes() {
     gated.opened.notify_all();
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
     assert!(settings.enter(|call| stream.next(call)).unwrap().is_none());
+}
+
+/// Records how far it was read.
+struct Recorded {
+    bytes: Vec<u8>,
+    end: AtomicUsize,
+}
+
+impl ByteSource for Recorded {
+    fn name(&self) -> &str {
+        "recorded"
+    }
+    fn len(&self) -> Option<u64> {
+        Some(self.bytes.len() as u64)
+    }
+    fn read_at(&self, offset: u64, to: &mut [u8]) -> Result<usize> {
+        let rest = self.bytes.get(offset as usize..).unwrap_or_default();
+        let n = to.len().min(rest.len());
+        to[..n].copy_from_slice(&rest[..n]);
+        self.end.fetch_max(offset as usize + n, Ordering::SeqCst);
+        Ok(n)
+    }
+}
+
+#[test]
+fn the_second_of_two_compressed_batches_is_started_before_the_first_is_handed_out() {
+    let rig = Rig::new();
+    // More than is read at once to recognise a format.
+    let values =
+        |seed: i64| (0..50_000).map(move |i: i64| (i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64));
+    let batch = |seed| {
+        let column: ArrayRef = Arc::new(values(seed).collect::<Int64Array>());
+        RecordBatch::try_from_iter([("n", column)]).unwrap()
+    };
+    let batches = [batch(0), batch(1)];
+    let first = peer_writes(&batches[..1], STREAM, "lz4").len() - 8;
+    let source = Arc::new(Recorded { bytes: peer_writes(&batches, STREAM, "lz4"), end: AtomicUsize::new(0) });
+    let settings = CallSettings::new(Device::CPU);
+    let importer = rig.plugin.importer().unwrap();
+    let input = Input::Source(Source::new(source.clone()));
+    let mut stream =
+        settings.enter(|call| importer.open(call, STREAM, input, None, &Options::new())).unwrap();
+    assert!(settings.enter(|call| stream.next(call)).unwrap().is_some());
+    let end = source.end.load(Ordering::SeqCst);
+    assert!(end > first, "read up to byte {end}, and the second batch begins at {first}");
 }
 
 #[test]
