@@ -1,6 +1,8 @@
 //! What `crossdock new` makes builds, loads, passes its own test, and is used beside the plugins of ours.
 
+use std::fs::File;
 use std::io::Write;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,14 +16,32 @@ use crossdock_tests::{assert_refused, built_file, cargo, command, crossdock};
 
 use crate::third_parties::trees::{decoded, host, session};
 
-/// A folder for a test's projects, empty. It is the same one each time: Cargo knows packages by where they lie.
-fn folder(test: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("third-parties").join(test);
-    if folder.exists() {
-        std::fs::remove_dir_all(&folder).unwrap();
+/// An empty folder for a test's projects. Its path is the same in each run, because Cargo identifies packages by path
+/// and would build them again. The steps `rust` and `sim-cuda` run these tests at the same time: one has the folder.
+struct Folder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Deref for Folder {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
     }
-    std::fs::create_dir_all(&folder).unwrap();
-    folder
+}
+
+fn folder(test: &str) -> Folder {
+    let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("third-parties");
+    std::fs::create_dir_all(&all).unwrap();
+    let lock = File::create(all.join(format!("{test}.lock"))).unwrap();
+    lock.lock().unwrap();
+    let path = all.join(test);
+    if path.exists() {
+        std::fs::remove_dir_all(&path).unwrap();
+    }
+    std::fs::create_dir(&path).unwrap();
+    Folder { path, _lock: lock }
 }
 
 /// The checkout that this was built in, unless it runs elsewhere.
@@ -219,7 +239,7 @@ fn what_cannot_be_made_is_refused_and_nothing_is_touched() {
         assert_eq!(out.status.code(), Some(2), "{arguments:?}: {stderr}");
         assert!(stderr.contains(expected), "{stderr:?} does not contain {expected:?}");
     }
-    let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = std::fs::read_dir(&folder.path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["there"]);
     assert_eq!(std::fs::read_to_string(folder.join("there/precious")).unwrap(), "words");
 }
